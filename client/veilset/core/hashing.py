@@ -1,0 +1,91 @@
+"""Element bytes → 128-bit digest → k positions.
+
+The positions of an element are independent and uniform in the random-oracle model that the W bound needs; plain double
+hashing (h1 + i·h2 mod m) is not. Golden values: tests/unit/test_hashing.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import repeat
+
+import mmh3
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.params import DIGEST_BYTES, HashScheme
+from veilset.errors import InvalidInput
+
+KEY_BYTES = range(16, 65)
+
+_LOW32 = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+_PERSON = b"veilset-1"
+
+
+def digests(
+    elements: Sequence[bytes], scheme: HashScheme = HashScheme.MMH3, seed: int = 0, key: bytes | None = None
+) -> NDArray[np.uint64]:
+    """Hash elements; returns shape (n, 2), dtype uint64: h1 and h2 of each.
+
+    seed: public, 32 bits. key: 16 to 64 secret bytes, for the BLAKE2b scheme only, which takes the seed as its salt.
+    The caller has checked the elements (bytes, not str: mmh3 ends the process on a str with a lone surrogate).
+    Raises InvalidInput if scheme and key do not fit together.
+    """
+    if scheme is HashScheme.MMH3:
+        if key is not None:
+            raise InvalidInput("key", f"absent with scheme {scheme}")
+        packed = b"".join(map(mmh3.mmh3_x64_128_digest, elements, repeat(seed)))
+    else:
+        if key is None or len(key) not in KEY_BYTES:
+            raise InvalidInput("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes with scheme {scheme}")
+        salt = seed.to_bytes(16, "little")
+        packed = b"".join(
+            hashlib.blake2b(element, digest_size=DIGEST_BYTES, key=key, salt=salt, person=_PERSON).digest()
+            for element in elements
+        )
+    return unpack_digests(packed)
+
+
+def unpack_digests(packed: bytes) -> NDArray[np.uint64]:
+    """View packed 16-byte digests as shape (n, 2), dtype uint64. Raises InvalidInput if a digest is cut."""
+    if len(packed) % DIGEST_BYTES:
+        raise InvalidInput("digests", f"a multiple of {DIGEST_BYTES} bytes long", len(packed))
+    return np.frombuffer(packed, dtype="<u8").reshape(-1, 2).astype(np.uint64, copy=False)
+
+
+def pack_digests(hashed: NDArray[np.uint64]) -> bytes:
+    """Inverse of `unpack_digests`."""
+    return hashed.astype("<u8", copy=False).tobytes()
+
+
+def positions(hashed: NDArray[np.uint64], bits: int, hashes: int) -> NDArray[np.uint64]:
+    """Positions of digests of shape (n, 2): shape (n, hashes), dtype uint64, each in [0, bits), bits ≤ 2^40.
+
+    For i in 0 … hashes-1: z = h1 + i·(h2|1) mod 2^64, the splitmix64 finaliser, then floor(z·bits / 2^64).
+    """
+    h1 = hashed[:, 0]
+    step = hashed[:, 1] | np.uint64(1)
+    found = np.empty((len(hashed), hashes), dtype=np.uint64)
+    for i in range(hashes):
+        found[:, i] = _scale(_splitmix64(h1 + np.uint64(i) * step), bits)
+    return found
+
+
+def _splitmix64(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Finaliser of splitmix64 (Steele, Lea, Flood 2014), a bijection of uint64."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def _scale(z: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+    """floor(z·bits / 2^64) in 64-bit pieces: no partial sum below reaches 2^64 while bits ≤ 2^40."""
+    z_high, z_low = z >> _32, z & _LOW32
+    m_high, m_low = np.uint64(bits >> 32), np.uint64(bits & 0xFFFFFFFF)
+    middle = z_high * m_low + ((z_low * m_low) >> _32)
+    if not m_high:
+        return np.asarray(middle >> _32)
+    carry = z_low * m_high + (middle & _LOW32)
+    return np.asarray(z_high * m_high + (middle >> _32) + (carry >> _32))

@@ -1,0 +1,147 @@
+"""The parameters of a set, as frozen records that cannot hold a value out of range.
+
+Ranges are checked by containment (``if not low <= value <= high``), so that NaN fails.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from veilset.errors import InvalidInput
+
+MAX_EPSILON = 64.0
+MAX_DELTA = 0.1
+MIN_BITS = 8
+MAX_BITS = 1 << 40
+MAX_HASHES = 32
+MAX_SIZE = 10**12
+MAX_ELEMENTS_PER_USER = 1000
+MAX_SEED = (1 << 32) - 1
+MAX_ELEMENT_BYTES = 4096
+DIGEST_BYTES = 16
+
+Choice = TypeVar("Choice", bound=StrEnum)
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
+
+
+class Adjacency(StrEnum):
+    """Neighbouring relation: which two data sets must look alike. Required everywhere; never guessed."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"
+
+
+class Calibration(StrEnum):
+    """How ε and δ become the per-bit ε0; the three rules are in `veilset.core.calibration`."""
+
+    W_QUANTILE = "w-quantile"
+    EXACT = "exact"
+    WORST_CASE = "worst-case"
+
+
+class HashScheme(StrEnum):
+    """Element bytes to 128-bit digest, name and version; positions follow from the digest alike in all schemes."""
+
+    MMH3 = "mmh3-1"
+    BLAKE2B = "blake2b-1"
+
+
+class Normalization(StrEnum):
+    """What producers and readers alike do to an element's text before hashing it."""
+
+    NONE = "none"
+    TRIM_CASEFOLD = "trim-casefold"
+    NFC = "nfc"
+    EMAIL = "email"
+
+
+def check_name(field: str, name: str) -> str:
+    """Return ``name`` if it can name a set or a budget account, else raise InvalidInput naming ``field``."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(field, "1 to 63 characters matching [a-z0-9][a-z0-9._-]{0,62}")
+    return name
+
+
+def check_integer(field: str, value: int, low: int, high: int) -> int:
+    """Return ``value`` if it is an int (not a bool) in [low, high], else raise InvalidInput naming ``field``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(field, f"an integer in [{low}, {high}]", value)
+    return value
+
+
+def check_epsilon(field: str, value: float) -> float:
+    """Return ``value`` as a float if it is in (0, 64], else raise InvalidInput naming ``field``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_EPSILON:
+        raise InvalidInput(field, f"a number in (0, {MAX_EPSILON:g}]", value)
+    return float(value)
+
+
+def check_delta(field: str, value: float) -> float:
+    """Return ``value`` as a float if it is in [0, 0.1], else raise InvalidInput naming ``field``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_DELTA:
+        raise InvalidInput(field, f"a number in [0, {MAX_DELTA:g}]", value)
+    return float(value)
+
+
+def check_choice(field: str, value: str | None, choices: type[Choice]) -> Choice:
+    """Return ``value`` as a member of ``choices``, else raise InvalidInput naming ``field`` and the choices."""
+    try:
+        return choices(value or "")
+    except ValueError:
+        raise InvalidInput(field, "one of " + ", ".join(choices), value) from None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterParameters:
+    """Shape and hashing of a Bloom filter.
+
+    bits: length m of the vector, in [8, 2^40]. hashes: positions k per element, in [1, 32].
+    seed: public 32-bit seed of the hash, drawn independently of the data.
+    """
+
+    bits: int
+    hashes: int
+    scheme: HashScheme = HashScheme.MMH3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_integer("bits", self.bits, MIN_BITS, MAX_BITS)
+        check_integer("hashes", self.hashes, 1, MAX_HASHES)
+        check_choice("scheme", self.scheme, HashScheme)
+        check_integer("seed", self.seed, 0, MAX_SEED)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Length of the packed bit vector in bytes."""
+        return (self.bits + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyParameters:
+    """What one release promises, and about whom.
+
+    epsilon in (0, 64], delta in [0, 0.1]. elements_per_user: how many elements one user may contribute (the unit of
+    privacy), in [1, 1000]. min_size: the owner's public promise that the set holds at least this many distinct
+    elements, in [1, 10^12]; 1 takes no credit. Worst-case calibration is pure ε: whatever delta was allowed, it holds and
+    is charged with delta = 0.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    calibration: Calibration = Calibration.W_QUANTILE
+    elements_per_user: int = 1
+    min_size: int = 1
+
+    def __post_init__(self) -> None:
+        check_epsilon("epsilon", self.epsilon)
+        check_delta("delta", self.delta)
+        check_choice("adjacency", self.adjacency, Adjacency)
+        check_choice("calibration", self.calibration, Calibration)
+        check_integer("elements_per_user", self.elements_per_user, 1, MAX_ELEMENTS_PER_USER)
+        check_integer("min_size", self.min_size, 1, MAX_SIZE)
+        if self.calibration is Calibration.WORST_CASE:
+            object.__setattr__(self, "delta", 0.0)

@@ -1,0 +1,100 @@
+"""A fast float estimate of the calibration, for ranking settings; no plan ever promises privacy on its strength.
+
+The exact distribution of W takes an alternating sum in 80 digits (`veilset.core.occupancy`), a few milliseconds each; a
+search looks at thousands of settings. The estimate treats the bits that count towards W as independent, so that W is
+binomial, which is off by a relative k²/m or so. The winners of the ranking are then calibrated exactly.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.accuracy import binomial_coefficients, binomial_masses
+from veilset.core.occupancy import MAX_DISTRIBUTED_BITS, maximum_changed_bits
+from veilset.core.params import MAX_HASHES, Calibration, PrivacyParameters
+
+_LARGEST_EPSILON0 = 44.0  # p_flip is at least 2^-64
+_PROFILE_POINTS = 96
+
+Floats = NDArray[np.float64]
+
+
+def plannable_hashes(privacy: PrivacyParameters) -> range:
+    """The k in 1 .. 32 whose W can be calibrated; empty where only the worst-case calibration can do that many."""
+    if privacy.calibration is Calibration.WORST_CASE:
+        return range(1, MAX_HASHES + 1)
+    each = maximum_changed_bits(1, privacy.adjacency, privacy.elements_per_user)
+    return range(1, min(MAX_HASHES, MAX_DISTRIBUTED_BITS // each) + 1)
+
+
+class CalibrationEstimate:
+    """Estimated ε0 of many vector lengths at once, for one set of privacy parameters."""
+
+    def __init__(self, privacy: PrivacyParameters) -> None:
+        self._privacy = privacy
+        self._profile: tuple[Floats, Floats] | None = None
+
+    def epsilon0(self, hashes: int, bits: Floats) -> Floats:
+        """ε0 for k = hashes and each m of ``bits``, any float64 (M,); float64 (M,), in (0, 44]."""
+        privacy = self._privacy
+        most = maximum_changed_bits(hashes, privacy.adjacency, privacy.elements_per_user)
+        if privacy.calibration is Calibration.WORST_CASE:
+            return np.full(len(bits), min(_LARGEST_EPSILON0, privacy.epsilon / most))
+        masses = changed_bits_estimate(hashes, bits, privacy)
+        tails = np.cumsum(masses[:, ::-1], axis=1)[:, ::-1]  # P(W >= w)
+        beyond = np.concatenate([tails[:, 2:], np.zeros((len(bits), 1))], axis=1)  # P(W > w), w = 1 .. most
+        quantiles = 1 + np.argmax(beyond <= privacy.delta, axis=1)
+        epsilon0: Floats = privacy.epsilon / quantiles
+        if privacy.calibration is Calibration.EXACT:
+            epsilon0 = np.maximum(epsilon0, self._exact_epsilon0(masses))
+        return np.minimum(epsilon0, _LARGEST_EPSILON0)
+
+    def _exact_epsilon0(self, masses: Floats) -> Floats:
+        """Where E[H_W(ε; ε0)] crosses δ, by log-log interpolation in a table over ε0 that all k and m share."""
+        if self._profile is None:
+            privacy = self._privacy
+            most = maximum_changed_bits(plannable_hashes(privacy)[-1], privacy.adjacency, privacy.elements_per_user)
+            points = np.geomspace(privacy.epsilon / most, _LARGEST_EPSILON0, _PROFILE_POINTS)
+            self._profile = points, profile_table(most, privacy.epsilon, points)
+        points, table = self._profile
+        reached = masses @ table[: masses.shape[1]]
+        below = np.maximum(np.sum(reached <= self._privacy.delta, axis=1) - 1, 0)
+        above = np.minimum(below + 1, len(points) - 1)
+        rows = np.arange(len(masses))
+        low, high = reached[rows, below], reached[rows, above]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (math.log(self._privacy.delta or 5e-324) - np.log(low)) / (np.log(high) - np.log(low))
+        share = np.where((low > 0.0) & (high > low), np.clip(share, 0.0, 1.0), 0.0)
+        return np.asarray(points[below] * (points[above] / points[below]) ** share)
+
+
+def changed_bits_estimate(hashes: int, bits: Floats, privacy: PrivacyParameters) -> Floats:
+    """Estimated P(W = w), w = 0 .. W_max; float64 (M, W_max + 1): binomial, as if every draw counted independently.
+
+    A draw counts if it is a position of its own, on average m·(1 - (1 - 1/m)^W_max)/W_max of them (a little too many for
+    replace-one), and if none of the (min_size - u)·k other draws D covers it, (1 - 1/m)^D.
+    """
+    most = maximum_changed_bits(hashes, privacy.adjacency, privacy.elements_per_user)
+    others = max(0, privacy.min_size - privacy.elements_per_user) * hashes
+    miss = np.log1p(-1.0 / bits)
+    counting = np.minimum(1.0, -bits * np.expm1(most * miss) / most) * np.exp(others * miss)
+    return binomial_masses(most, counting)
+
+
+def profile_table(most: int, epsilon: float, points: Floats) -> Floats:
+    """H_w(ε; ε0) for w = 0 .. most (rows) and each ε0 of ``points`` (columns), in floats.
+
+    An output with i of w bits against the truth adds C(w, i)·a^w·(x^i - e^ε·x^(w-i))₊ with x = e^-ε0, a = 1/(1 + x).
+    """
+    powers = np.exp(-points[np.newaxis, :] * np.arange(most + 1)[:, np.newaxis])
+    kept = 1.0 / (1.0 + powers[1]) if most else np.ones(len(points))
+    table = np.zeros((most + 1, len(points)))
+    for changed in range(1, most + 1):
+        against = np.arange((changed + 1) // 2)
+        choose = binomial_coefficients(changed)[against, np.newaxis]
+        losses = powers[against] - math.exp(epsilon) * powers[changed - against]
+        table[changed] = kept**changed * np.sum(choose * np.maximum(losses, 0.0), axis=0)
+    return table

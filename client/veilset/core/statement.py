@@ -1,0 +1,89 @@
+"""What a release promises, in words and for machines. No claim without its unit, its relation and its assumption."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from veilset.core.accuracy import attacker_accuracy_limit
+from veilset.core.budget import NANO, parse_delta
+from veilset.core.params import Adjacency, Calibration
+from veilset.core.release import ReleaseHeader
+
+_ASSUMPTIONS = {
+    Calibration.W_QUANTILE: "the hash behaves like a random oracle and its public seed was drawn independently of the data",
+    Calibration.EXACT: "the hash behaves like a random oracle and its public seed was drawn independently of the data",
+    Calibration.WORST_CASE: "nothing about the hash",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The promise of one release.
+
+    unit, relation, assumption: in words. epsilon, delta: of this release, a bought count included. total_epsilon,
+    total_delta: everything charged to the budget account up to and with it. attacker_accuracy_limit: how often anybody
+    who guesses one user's presence from this release can be right at most, presence and absence equally likely
+    beforehand and all else known to them; total_attacker_accuracy_limit: the same from everything on the account.
+    """
+
+    unit: str
+    relation: str
+    epsilon: float
+    delta: float
+    calibration: str
+    assumption: str
+    total_epsilon: float
+    total_delta: float
+    attacker_accuracy_limit: float
+    total_attacker_accuracy_limit: float
+
+    def __str__(self) -> str:
+        return (
+            f"Unit of privacy: {self.unit}. Relation: {self.relation}.\n"
+            f"This release is (ε = {self.epsilon:g}, δ = {self.delta:g})-differentially private for that unit under that "
+            f"relation, calibrated by {self.calibration}, assuming {self.assumption}.\n"
+            f"Spent on the budget account up to and with this release: ε = {self.total_epsilon:g}, "
+            f"δ = {self.total_delta:g}.\n"
+            "Whoever guesses whether one user's elements are in the set, knowing everything else, is right at most "
+            f"{self.attacker_accuracy_limit:.2%} of the time from this release, and at most "
+            f"{self.total_attacker_accuracy_limit:.2%} from everything spent on the account."
+        )
+
+
+def make_statement(header: ReleaseHeader) -> Statement:
+    """The statement of a release, from its header alone."""
+    privacy, count = header.privacy, header.count
+    epsilon = privacy.epsilon + (count.epsilon if count else 0.0)
+    delta = privacy.delta + (count.delta if count else 0.0)
+    total_epsilon = header.total_nano_epsilon / NANO
+    total_delta = float(min(parse_delta(header.total_delta), Fraction(1)))
+    return Statement(
+        unit=_unit(privacy.elements_per_user),
+        relation=_relation(privacy.adjacency, privacy.elements_per_user, privacy.min_size),
+        epsilon=epsilon,
+        delta=delta,
+        calibration=str(privacy.calibration),
+        assumption=_ASSUMPTIONS[privacy.calibration],
+        total_epsilon=total_epsilon,
+        total_delta=total_delta,
+        attacker_accuracy_limit=attacker_accuracy_limit(epsilon, delta),
+        total_attacker_accuracy_limit=attacker_accuracy_limit(total_epsilon, total_delta),
+    )
+
+
+def _unit(elements_per_user: int) -> str:
+    return "one element" if elements_per_user == 1 else f"one user's at most {elements_per_user} elements"
+
+
+def _relation(adjacency: Adjacency, elements_per_user: int, min_size: int) -> str:
+    what = "one element" if elements_per_user == 1 else "one user's elements"
+    if adjacency is Adjacency.ADD_REMOVE:
+        text = f"{adjacency}, the set with and without {what}; its size is private"
+    else:
+        text = f"{adjacency}, {what} swapped for others; the size of the set is public"
+    if min_size > 1:
+        text += (
+            f"; both sets hold at least {min_size} distinct elements, as their owner promised and the service proved"
+        )
+    return text

@@ -1,0 +1,94 @@
+"""Enumerations and parameter records ↔ their protobuf twins. Out-of-range values fail in the records themselves."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from veilset.core.params import (
+    Adjacency,
+    Calibration,
+    FilterParameters,
+    HashScheme,
+    Normalization,
+    PrivacyParameters,
+)
+from veilset.errors import InvalidInput
+from veilset.v1 import parameters_pb2 as pb
+
+Value = TypeVar("Value", Adjacency, Calibration, HashScheme, Normalization)
+
+ADJACENCY: dict[int, Adjacency] = {
+    pb.ADJACENCY_ADD_REMOVE: Adjacency.ADD_REMOVE,
+    pb.ADJACENCY_REPLACE_ONE: Adjacency.REPLACE_ONE,
+}
+CALIBRATION: dict[int, Calibration] = {
+    pb.CALIBRATION_W_QUANTILE: Calibration.W_QUANTILE,
+    pb.CALIBRATION_EXACT: Calibration.EXACT,
+    pb.CALIBRATION_WORST_CASE: Calibration.WORST_CASE,
+}
+HASH_SCHEME: dict[int, HashScheme] = {
+    pb.HASH_SCHEME_MMH3_V1: HashScheme.MMH3,
+    pb.HASH_SCHEME_BLAKE2B_V1: HashScheme.BLAKE2B,
+}
+NORMALIZATION: dict[int, Normalization] = {
+    pb.NORMALIZATION_NONE: Normalization.NONE,
+    pb.NORMALIZATION_TRIM_CASEFOLD_V1: Normalization.TRIM_CASEFOLD,
+    pb.NORMALIZATION_NFC_V1: Normalization.NFC,
+    pb.NORMALIZATION_EMAIL_V1: Normalization.EMAIL,
+}
+
+
+def to_number(table: dict[int, Value], value: Value) -> int:
+    """The protobuf number of an enumeration's value."""
+    return next(number for number, known in table.items() if known is value)
+
+
+def from_number(field: str, table: dict[int, Value], number: int, default: Value | None = None) -> Value:
+    """The value of a protobuf number; 0 gives ``default``. Raises InvalidInput naming ``field`` and the choices."""
+    value = table.get(number, default if number == 0 else None)
+    if value is None:
+        got = "nothing" if number == 0 else number
+        raise InvalidInput(field, "one of " + ", ".join(table.values()), got)
+    return value
+
+
+def filter_to_proto(parameters: FilterParameters) -> pb.FilterParameters:
+    """Encode."""
+    return pb.FilterParameters(
+        bits=parameters.bits,
+        hashes=parameters.hashes,
+        scheme=to_number(HASH_SCHEME, parameters.scheme),  # type: ignore[arg-type]
+        seed=parameters.seed,
+    )
+
+
+def filter_from_proto(message: pb.FilterParameters) -> FilterParameters:
+    """Decode and check. Raises InvalidInput."""
+    scheme = from_number("scheme", HASH_SCHEME, message.scheme, HashScheme.MMH3)
+    return FilterParameters(message.bits, message.hashes, scheme, message.seed)
+
+
+def privacy_to_proto(parameters: PrivacyParameters) -> pb.PrivacyParameters:
+    """Encode."""
+    return pb.PrivacyParameters(
+        epsilon=parameters.epsilon,
+        delta=parameters.delta,
+        adjacency=to_number(ADJACENCY, parameters.adjacency),  # type: ignore[arg-type]
+        calibration=to_number(CALIBRATION, parameters.calibration),  # type: ignore[arg-type]
+        elements_per_user=parameters.elements_per_user,
+        min_size=parameters.min_size,
+    )
+
+
+def privacy_from_proto(
+    message: pb.PrivacyParameters, default_calibration: Calibration = Calibration.W_QUANTILE
+) -> PrivacyParameters:
+    """Decode and check; the neighbouring relation has no default. Raises InvalidInput."""
+    return PrivacyParameters(
+        epsilon=message.epsilon,
+        delta=message.delta,
+        adjacency=from_number("adjacency", ADJACENCY, message.adjacency),
+        calibration=from_number("calibration", CALIBRATION, message.calibration, default_calibration),
+        elements_per_user=message.elements_per_user or 1,
+        min_size=message.min_size or 1,
+    )

@@ -1,0 +1,142 @@
+"""Every error that veilset raises, each by whose fault it is and what to do next.
+
+An error carries its values as attributes beside the sentence. ``status`` is the canonical gRPC status that the server
+answers with and ``reason`` the stable machine-readable name; both edges (server and client) translate through
+`BY_REASON`, so an error crosses the wire as the same class. No message may hold an element, a digest, or anything else
+computed from a set's contents.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class VeilsetError(Exception):
+    """Root of all errors raised on purpose. ``details`` holds what the sentence says, as text, for machines."""
+
+    status: ClassVar[str] = "UNKNOWN"
+    reason: ClassVar[str] = "UNKNOWN"
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, str] = {key: str(value) for key, value in details.items()}
+
+
+class InvalidInput(VeilsetError, ValueError):
+    """The caller's value is wrong whatever the state. ``field`` names it, ``allowed`` says what would be right."""
+
+    status = "INVALID_ARGUMENT"
+    reason = "INVALID_INPUT"
+
+    def __init__(self, field: str, allowed: str, got: object = None) -> None:
+        got_text = "" if got is None else f", got {got!r}"
+        super().__init__(f"{field}: must be {allowed}{got_text}", field=field, allowed=allowed)
+        self.field = field
+        self.allowed = allowed
+
+
+class NotFound(VeilsetError):
+    """The named set, release or upload does not exist."""
+
+    status = "NOT_FOUND"
+    reason = "NOT_FOUND"
+
+
+class AlreadyExists(VeilsetError):
+    """A set of that name exists already."""
+
+    status = "ALREADY_EXISTS"
+    reason = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(VeilsetError):
+    """The call is right but the state does not allow it; change the state first."""
+
+    status = "FAILED_PRECONDITION"
+    reason = "FAILED_PRECONDITION"
+
+
+class BudgetExceeded(FailedPrecondition):
+    """The charge would pass the budget; nothing was charged. Details: asked, spent, left."""
+
+    reason = "BUDGET_EXCEEDED"
+
+
+class PoorUtility(FailedPrecondition):
+    """The setting's answers would hardly beat a coin; nothing was created. Details: the numbers, and a better setting."""
+
+    reason = "POOR_UTILITY"
+
+
+class MinimumSizeUnproved(FailedPrecondition):
+    """The service cannot prove the promised ``min_size``; nothing was charged. How many there are is not told."""
+
+    reason = "MINIMUM_SIZE_UNPROVED"
+
+
+class OutOfSequence(VeilsetError):
+    """A batch or a finish does not continue the upload; resume from the last acknowledged batch."""
+
+    status = "ABORTED"
+    reason = "OUT_OF_SEQUENCE"
+
+
+class UploadMismatch(VeilsetError):
+    """The finish message's count or checksum disagrees with what was received; nothing of the upload is used."""
+
+    status = "ABORTED"
+    reason = "UPLOAD_MISMATCH"
+
+
+class LimitExceeded(VeilsetError):
+    """A quota or size limit was hit. Details: limit and its value."""
+
+    status = "RESOURCE_EXHAUSTED"
+    reason = "LIMIT_EXCEEDED"
+
+
+class StorageFull(VeilsetError):
+    """The state folder's disk is full; nothing was half-applied. Try again after space returns."""
+
+    status = "RESOURCE_EXHAUSTED"
+    reason = "STORAGE_FULL"
+
+
+class Unavailable(VeilsetError):
+    """The service, or the Redis behind it, cannot be reached now; the same call may be tried again."""
+
+    status = "UNAVAILABLE"
+    reason = "UNAVAILABLE"
+
+
+class StateCorrupted(VeilsetError):
+    """A file of the state folder is damaged, of a later version, or rolled back; an operator has to look at it."""
+
+    status = "DATA_LOSS"
+    reason = "STATE_CORRUPTED"
+
+
+class ReleaseRejected(VeilsetError):
+    """A release failed a check (format, signature, set, length, hash, sequence); none of its bits may be used."""
+
+    status = "DATA_LOSS"
+    reason = "RELEASE_REJECTED"
+
+
+def _all_errors(root: type[VeilsetError]) -> list[type[VeilsetError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in _all_errors(child))]
+
+
+BY_REASON: dict[str, type[VeilsetError]] = {error.reason: error for error in _all_errors(VeilsetError)}
+
+
+def from_reason(reason: str, message: str, details: dict[str, str]) -> VeilsetError:
+    """Rebuild the error that crossed the wire under ``reason``; an unknown reason gives a plain VeilsetError."""
+    kind = BY_REASON.get(reason, VeilsetError)
+    error = kind.__new__(kind)
+    VeilsetError.__init__(error, message, **details)
+    if isinstance(error, InvalidInput):
+        error.field = details.get("field", "")
+        error.allowed = details.get("allowed", "")
+    return error
