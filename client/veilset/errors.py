@@ -75,6 +75,12 @@ class MinimumSizeUnproved(FailedPrecondition):
     reason = "MINIMUM_SIZE_UNPROVED"
 
 
+class StateRolledBack(FailedPrecondition):
+    """The ledger is an older copy of itself; nothing is published until an operator has charged what was lost."""
+
+    reason = "STATE_ROLLED_BACK"
+
+
 class OutOfSequence(VeilsetError):
     """A batch or a finish does not continue the upload; resume from the last acknowledged batch."""
 

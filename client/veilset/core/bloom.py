@@ -27,16 +27,15 @@ def insert(vector: NDArray[np.uint8], parameters: FilterParameters, hashed: NDAr
 
 
 def _insert_positions(vector: NDArray[np.uint8], found: NDArray[np.uint64]) -> int:
+    """The same work whatever the vector holds: a producer who times its own upload must not learn who is in the set."""
     flat = found.ravel()
     byte, mask = locate(flat)
-    fresh = np.flatnonzero((vector[byte] & mask) == 0)
-    if not len(fresh):
-        return 0
-    np.bitwise_or.at(vector, byte[fresh], mask[fresh])
-    # Of the draws that hit the same empty position the first one set it.
-    _, first = np.unique(flat[fresh], return_index=True)
-    setter = fresh[first] // found.shape[1]
-    return int(np.count_nonzero(np.bincount(setter, minlength=1)))
+    fresh = (vector[byte] & mask) == 0
+    np.bitwise_or.at(vector, byte, mask)
+    # Of the draws that hit the same empty position the first one sets it.
+    _, first = np.unique(flat, return_index=True)
+    bits_set = np.bincount(first // found.shape[1], weights=fresh[first])  # by each element
+    return int(np.count_nonzero(bits_set))
 
 
 def contains(vector: NDArray[np.uint8], parameters: FilterParameters, hashed: NDArray[np.uint64]) -> NDArray[np.bool_]:

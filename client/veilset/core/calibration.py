@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
 from veilset.core.bracketing import greatest_allowed
+from veilset.core.budget import float_within
 from veilset.core.exact import decimal_digits
 from veilset.core.occupancy import changed_bits_distribution, maximum_changed_bits
 from veilset.core.params import MAX_EPSILON, Calibration, FilterParameters, PrivacyParameters
@@ -61,10 +62,12 @@ class CalibratedResponse:
 def calibrate(shape: FilterParameters, privacy: PrivacyParameters) -> CalibratedResponse:
     """The least noise with which a release of a filter of this shape keeps the promise. The seed plays no part. Cached.
 
+    The promise is what is charged: the decimals that epsilon and delta stand for, which the floats may lie above.
     Raises InvalidInput naming ``elements_per_user`` if W_max is too large for the distribution of W; the worst-case
     calibration has no such limit.
     """
-    return _calibrate(shape.bits, shape.hashes, privacy)
+    charged = replace(privacy, epsilon=float_within(privacy.epsilon), delta=float_within(privacy.delta))
+    return _calibrate(shape.bits, shape.hashes, charged)
 
 
 @lru_cache(maxsize=4096)

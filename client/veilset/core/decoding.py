@@ -126,12 +126,8 @@ def make_decoder(
     for distinct, chance in enumerate(distinct_positions(bits, hashes)):
         members = binomial_tails(distinct, 1.0 - flip_probability)
         strangers = binomial_tails(distinct, ones_fraction)
-        if max_false_positive_rate is not None:
-            threshold = int(np.argmax(strangers <= max_false_positive_rate))
-        elif min_true_positive_rate is not None:
-            threshold = distinct + 1 - int(np.argmax(members[::-1] >= min_true_positive_rate))
-        elif rule is Rule.ALL_ONES:
-            threshold = distinct
+        if limits.given or rule is Rule.ALL_ONES:
+            threshold = int(choose_thresholds(members, strangers, rule, limits))
         else:
             positive = scores[distinct, : distinct + 1] > 0.0
             threshold = int(np.argmax(positive)) if positive.any() else distinct + 1
@@ -146,6 +142,24 @@ def make_decoder(
         raise refuse_true_positive_limit(min_true_positive_rate, most, flip_probability)
     rates = (min(1.0, float(detected)), min(1.0, float(mistaken)))
     return Decoder(bits, hashes, flip_probability, ones_fraction, tuple(thresholds), *rates)
+
+
+def choose_thresholds(
+    members: NDArray[np.float64], strangers: NDArray[np.float64], rule: Rule, limits: Limits
+) -> NDArray[np.int64]:
+    """For elements of d positions the threshold in 0 .. d + 1 by rule or limit, for many vectors at once.
+
+    members, strangers: P(at least t ones), t = 0 .. d + 1, float64 (..., d + 2). Returns int64 (...). BEST goes by the
+    difference of the tails, which rounding blurs where it is nearly 0; a decoder goes by the sign of the score.
+    """
+    never = members.shape[-1] - 1
+    if limits.max_false_positive_rate is not None:
+        return np.asarray(np.argmax(strangers <= limits.max_false_positive_rate, axis=-1))
+    if limits.min_true_positive_rate is not None:
+        return np.asarray(never - np.argmax(members[..., ::-1] >= limits.min_true_positive_rate, axis=-1))
+    if rule is Rule.ALL_ONES:
+        return np.full(members.shape[:-1], never - 1)
+    return np.asarray(never - np.argmax((members - strangers)[..., ::-1], axis=-1))
 
 
 @lru_cache(maxsize=64)

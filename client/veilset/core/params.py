@@ -13,6 +13,7 @@ from typing import TypeVar
 from veilset.errors import InvalidInput
 
 MAX_EPSILON = 64.0
+MAX_BUDGET_EPSILON = 1e6
 MAX_DELTA = 0.1
 MIN_BITS = 8
 MAX_BITS = 1 << 40

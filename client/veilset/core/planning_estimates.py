@@ -12,12 +12,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.accuracy import binomial_coefficients, binomial_masses
+from veilset.core.accuracy import binomial_coefficients
 from veilset.core.occupancy import MAX_DISTRIBUTED_BITS, maximum_changed_bits
 from veilset.core.params import MAX_HASHES, Calibration, PrivacyParameters
 
 _LARGEST_EPSILON0 = 44.0  # p_flip is at least 2^-64
 _PROFILE_POINTS = 96
+_EDGE_WIDTH = 1e-6  # relative; how closely a tip is found
 
 Floats = NDArray[np.float64]
 
@@ -44,13 +45,27 @@ class CalibrationEstimate:
         if privacy.calibration is Calibration.WORST_CASE:
             return np.full(len(bits), min(_LARGEST_EPSILON0, privacy.epsilon / most))
         masses = changed_bits_estimate(hashes, bits, privacy)
-        tails = np.cumsum(masses[:, ::-1], axis=1)[:, ::-1]  # P(W >= w)
-        beyond = np.concatenate([tails[:, 2:], np.zeros((len(bits), 1))], axis=1)  # P(W > w), w = 1 .. most
-        quantiles = 1 + np.argmax(beyond <= privacy.delta, axis=1)
-        epsilon0: Floats = privacy.epsilon / quantiles
+        epsilon0: Floats = privacy.epsilon / _quantiles(masses, privacy.delta)
         if privacy.calibration is Calibration.EXACT:
             epsilon0 = np.maximum(epsilon0, self._exact_epsilon0(masses))
         return np.minimum(epsilon0, _LARGEST_EPSILON0)
+
+    def edges(self, hashes: int, bits: Floats) -> Floats:
+        """Where N is about to rise: for every rise along ascending ``bits``, the last m before it; float64 (J,).
+
+        Under w-quantile these are the tips of the sawtooth. Empty for the other calibrations, which have none.
+        """
+        privacy = self._privacy
+        if privacy.calibration is not Calibration.W_QUANTILE:
+            return np.zeros(0)
+        before = _quantiles(changed_bits_estimate(hashes, bits, privacy), privacy.delta)
+        rises = np.flatnonzero(np.diff(before) > 0)
+        low, high, reached = bits[rises], bits[rises + 1], before[rises]
+        while rises.size and (high - low > np.maximum(1.0, low * _EDGE_WIDTH)).any():
+            middle = np.floor((low + high) / 2.0)
+            not_yet = _quantiles(changed_bits_estimate(hashes, middle, privacy), privacy.delta) <= reached
+            low, high = np.where(not_yet, middle, low), np.where(not_yet, high, middle)
+        return low
 
     def _exact_epsilon0(self, masses: Floats) -> Floats:
         """Where E[H_W(ε; ε0)] crosses δ, by log-log interpolation in a table over ε0 that all k and m share."""
@@ -81,7 +96,19 @@ def changed_bits_estimate(hashes: int, bits: Floats, privacy: PrivacyParameters)
     others = max(0, privacy.min_size - privacy.elements_per_user) * hashes
     miss = np.log1p(-1.0 / bits)
     counting = np.minimum(1.0, -bits * np.expm1(most * miss) / most) * np.exp(others * miss)
-    return binomial_masses(most, counting)
+    # In logarithms, one exponential an entry: faster than `binomial_masses`, and 1e-12 is close enough here.
+    counting = np.clip(counting, 1e-300, 1.0 - 2.0**-53)[:, np.newaxis]
+    changed = np.arange(most + 1)
+    with np.errstate(under="ignore"):
+        logs = np.log(binomial_coefficients(most)) + changed * np.log(counting) + (most - changed) * np.log1p(-counting)
+        return np.asarray(np.exp(logs))
+
+
+def _quantiles(masses: Floats, delta: float) -> NDArray[np.int64]:
+    """N = min{w >= 1 : P(W > w) <= delta} of every row of P(W = w); int64 (M,)."""
+    tails = np.cumsum(masses[:, ::-1], axis=1)[:, ::-1]  # P(W >= w)
+    beyond = np.concatenate([tails[:, 2:], np.zeros((len(masses), 1))], axis=1)  # P(W > w), w = 1 .. W_max
+    return np.asarray(1 + np.argmax(beyond <= delta, axis=1))
 
 
 def profile_table(most: int, epsilon: float, points: Floats) -> Floats:

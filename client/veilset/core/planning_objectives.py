@@ -7,21 +7,12 @@ that the search can weigh many settings and thresholds at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilset.core.decoding import Rule
+from veilset.core.decoding_limits import Limits
 from veilset.errors import InvalidInput
-
-
-class DecoderOptions(TypedDict, total=False):
-    """Keyword arguments of `veilset.core.decoding.make_decoder`."""
-
-    rule: Rule
-    max_false_positive_rate: float
-    min_true_positive_rate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +23,9 @@ class LargestAdvantage:
         """TPR - FPR."""
         return np.asarray(detected, dtype=np.float64) - np.asarray(mistaken, dtype=np.float64)
 
-    def decoder_options(self) -> DecoderOptions:
-        """The default rule."""
-        return {}
+    def limits(self) -> Limits:
+        """None."""
+        return Limits()
 
     def __str__(self) -> str:
         return "the largest advantage"
@@ -47,16 +38,16 @@ class SmallestFalsePositiveRate:
     min_true_positive_rate: float
 
     def __post_init__(self) -> None:
-        _check_share("min_true_positive_rate", self.min_true_positive_rate)
+        self.limits()
 
     def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
         """-FPR."""
         reached = np.asarray(detected) >= self.min_true_positive_rate
         return np.where(reached, -np.asarray(mistaken, dtype=np.float64), -np.inf)
 
-    def decoder_options(self) -> DecoderOptions:
-        """The limit itself."""
-        return {"min_true_positive_rate": self.min_true_positive_rate}
+    def limits(self) -> Limits:
+        """The decoder's limit."""
+        return Limits(min_true_positive_rate=self.min_true_positive_rate)
 
     def __str__(self) -> str:
         return f"a true positive rate of at least {self.min_true_positive_rate:g}"
@@ -69,16 +60,16 @@ class LargestTruePositiveRate:
     max_false_positive_rate: float
 
     def __post_init__(self) -> None:
-        _check_share("max_false_positive_rate", self.max_false_positive_rate)
+        self.limits()
 
     def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
         """TPR."""
         reached = np.asarray(mistaken) <= self.max_false_positive_rate
         return np.where(reached, np.asarray(detected, dtype=np.float64), -np.inf)
 
-    def decoder_options(self) -> DecoderOptions:
-        """The limit itself."""
-        return {"max_false_positive_rate": self.max_false_positive_rate}
+    def limits(self) -> Limits:
+        """The decoder's limit."""
+        return Limits(max_false_positive_rate=self.max_false_positive_rate)
 
     def __str__(self) -> str:
         return f"a false positive rate of at most {self.max_false_positive_rate:g}"
@@ -91,23 +82,19 @@ class SmallestVector:
     min_efficiency: float
 
     def __post_init__(self) -> None:
-        _check_share("min_efficiency", self.min_efficiency)
+        if not 0.0 < self.min_efficiency < 1.0:
+            raise InvalidInput("min_efficiency", "a number in (0, 1)", self.min_efficiency)
 
     def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
         """TPR - FPR; the search stops at the first size that is good enough."""
         return np.asarray(detected, dtype=np.float64) - np.asarray(mistaken, dtype=np.float64)
 
-    def decoder_options(self) -> DecoderOptions:
-        """The default rule."""
-        return {}
+    def limits(self) -> Limits:
+        """None."""
+        return Limits()
 
     def __str__(self) -> str:
         return f"an efficiency of at least {self.min_efficiency:g}"
 
 
 Objective = LargestAdvantage | SmallestFalsePositiveRate | LargestTruePositiveRate | SmallestVector
-
-
-def _check_share(field: str, value: float) -> None:
-    if not 0.0 < value < 1.0:
-        raise InvalidInput(field, "a number in (0, 1)", value)

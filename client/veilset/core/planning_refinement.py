@@ -36,7 +36,10 @@ class Refinement:
         for setting in ranked:
             if best is not None and (setting.merit < merit - _ESTIMATE_ERROR * abs(merit) or self._effort <= 0.0):
                 break
-            candidate = self._price(setting.hashes, setting.bits)
+            for bits in (setting.bits, *self._beside(setting.bits)):
+                candidate = self._price(setting.hashes, bits)
+                if candidate is not None:
+                    break  # else the estimate was a little off, and the objective's limit is reached beside it
             if candidate is not None and self.merit(candidate) > merit:
                 best, merit = candidate, self.merit(candidate)
         return None if best is None else self._climb(best, merit)
@@ -56,6 +59,10 @@ class Refinement:
                     break
         return None if found is None else self._shorten(found, good)
 
+    def _beside(self, bits: int) -> list[int]:
+        step = max(1, bits >> 10)
+        return [near for near in (bits - step, bits + step) if MIN_BITS <= near <= self._request.limit_bits]
+
     def merit(self, candidate: Plan) -> float:
         """The objective's merit of a plan."""
         return float(self._request.objective.merit(candidate.true_positive_rate, candidate.false_positive_rate))
@@ -65,11 +72,17 @@ class Refinement:
         privacy = request.privacy
         most = maximum_changed_bits(hashes, privacy.adjacency, privacy.elements_per_user)
         self._effort -= 1.0 + (most / 48.0) ** 2.5
-        options = request.objective.decoder_options()
+        limits = request.decoder_limits
         try:
-            if options and request.rule is request.rule.BEST:
-                return evaluate(request.size, privacy, bits, hashes, **options)
-            return evaluate(request.size, privacy, bits, hashes, rule=request.rule)
+            return evaluate(
+                request.size,
+                privacy,
+                bits,
+                hashes,
+                rule=request.rule,
+                max_false_positive_rate=limits.max_false_positive_rate,
+                min_true_positive_rate=limits.min_true_positive_rate,
+            )
         except PoorUtility:
             return None  # the objective's limit cannot be reached here
 

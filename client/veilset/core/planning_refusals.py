@@ -21,8 +21,9 @@ from veilset.core.planning_search import Floats, Good, Search
 from veilset.errors import PoorUtility
 
 _LONGEST_SUGGESTION = 1024  # bits per element
-_EPSILON_STEPS = 7
+_EPSILON_STEPS = 6
 _COARSE_GRID = 32
+_GRID = 64
 
 
 def refusal(request: PlanRequest, best: Plan | None) -> PoorUtility:
@@ -80,7 +81,7 @@ def _good(request: PlanRequest) -> Good:
 
 def _without_limit(request: PlanRequest, best: Plan | None) -> str:
     """What giving up the objective's own limit would bring, where that is what stands in the way."""
-    if best is None or not request.objective.decoder_options():
+    if best is None or not request.objective.limits().given:
         return ""
     free = _most_useful(request)
     return f"; without that limit {describe(free)}" if free is not None else ""
@@ -88,7 +89,7 @@ def _without_limit(request: PlanRequest, best: Plan | None) -> str:
 
 def _most_useful(request: PlanRequest) -> Plan | None:
     wished = replace(request, objective=LargestAdvantage())
-    found = Refinement(wished).best(Search(wished).best())
+    found = Refinement(wished).best(Search(wished, _GRID).best())
     return None if found is None else found[0]
 
 
@@ -97,7 +98,7 @@ def _longer_vector(request: PlanRequest) -> Plan | None:
     if most <= request.limit_bits:
         return None
     wished = replace(request, max_bytes=max(1, most // 8), bits_per_element=None)
-    return Refinement(wished).smallest(Search(wished).smallest(_good(wished)), _good(wished))
+    return Refinement(wished).smallest(Search(wished, _GRID).smallest(_good(wished)), _good(wished))
 
 
 def _larger_epsilon(request: PlanRequest) -> tuple[float, Plan] | None:
@@ -117,7 +118,7 @@ def _larger_epsilon(request: PlanRequest) -> tuple[float, Plan] | None:
         low, high = (low, middle) if is_enough(at(middle)) else (middle, high)
     for growth in (1.0, 1.02, 1.1):
         wished = at(min(MAX_EPSILON, _rounded_up(high * growth)))
-        plan = Refinement(wished).smallest(Search(wished).smallest(_good(wished)), _good(wished))
+        plan = Refinement(wished).smallest(Search(wished, _GRID).smallest(_good(wished)), _good(wished))
         if plan is not None:
             return wished.privacy.epsilon, plan
     return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from veilset.core.accuracy import advantage_limit
 from veilset.core.decoding import Rule
+from veilset.core.decoding_limits import Limits
 from veilset.core.params import MAX_BITS, MIN_BITS, PrivacyParameters, check_choice, check_integer
 from veilset.core.planning_objectives import LargestAdvantage, Objective, SmallestVector
 from veilset.core.planning_pricing import check_planned_size
@@ -65,6 +66,11 @@ class PlanRequest:
         if not self.is_limited:
             limits.append(max(MIN_BITS, DEFAULT_BITS_PER_ELEMENT * self.size))
         return max(MIN_BITS, min(limits))
+
+    @property
+    def decoder_limits(self) -> Limits:
+        """What the decoder goes by in place of the rule; none where the all-ones rule is asked for."""
+        return self.objective.limits() if self.rule is Rule.BEST else Limits()
 
     @property
     def needed_advantage(self) -> float:

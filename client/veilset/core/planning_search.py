@@ -8,22 +8,23 @@ jumps a longer vector is always better. Hence the grid, and zooms that close in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.accuracy import binomial_tails, expected_fill, expected_ones_fraction
-from veilset.core.decoding import Rule
+from veilset.core.accuracy import binomial_tails, distinct_positions, expected_fill, expected_ones_fraction
+from veilset.core.decoding import choose_thresholds
 from veilset.core.params import MIN_BITS
 from veilset.core.planning_estimates import CalibrationEstimate, plannable_hashes
 from veilset.core.planning_request import PlanRequest
 
 _GRID = 128
 _ZOOM = 33
-_ZOOM_PLACES = 24
+_ZOOM_PLACES = 48
 _CLOSE = 1.0 + 1e-5
+_NEGLIGIBLE = 1e-3
 _FULLEST_LOAD = 16  # draws per bit above which a vector is full but for e^-16 of its bits
 
 Floats = NDArray[np.float64]
@@ -67,13 +68,13 @@ class Search:
     def best(self) -> list[Setting]:
         """Settings by falling estimated merit (shorter first among equals), the best places zoomed into; maybe none."""
         places = [
-            (curve, place)
+            (rank, -curve.merits[place], curve, int(place))
             for curve in self._curves
-            for place in np.argsort(-curve.merits, kind="stable")[:3]
+            for rank, place in enumerate(np.argsort(-curve.merits, kind="stable")[:3])
             if curve.merits[place] > -np.inf
         ]
-        places.sort(key=lambda spot: -spot[0].merits[spot[1]])
-        found = {self._zoom(curve, int(place)) for curve, place in places[:_ZOOM_PLACES]}
+        places.sort(key=lambda spot: spot[:2])  # the best place of every k, then the second best, then the third
+        found = {self._zoom(curve, place) for _, _, curve, place in places[:_ZOOM_PLACES]}
         return sorted(found, key=lambda setting: (-setting.merit, setting.bits))
 
     def smallest(self, good: Good) -> list[Setting]:
@@ -96,26 +97,42 @@ class Search:
             high = curve.bits[min(place + 1, len(curve.bits) - 1)]
             if high - low <= 2.0 or high / low < _CLOSE:
                 return curve.setting(place)
-            curve = self._curve(curve.hashes, _spaced(low, high))
+            curve = self._curve(curve.hashes, np.union1d(_spaced(low, high), curve.bits[place]))
             place = int(np.argmax(curve.merits))
 
     def _grid(self, hashes: int, points: int) -> Floats:
         limit = float(self._request.limit_bits)
         fullest = self._request.size * hashes / _FULLEST_LOAD
-        return _spaced(max(float(MIN_BITS), min(fullest, limit / 4.0)), limit, points)
+        spaced = _spaced(max(float(MIN_BITS), min(fullest, limit / 4.0)), limit, points)
+        return np.union1d(spaced, self._estimate.edges(hashes, spaced))
 
     def _curve(self, hashes: int, bits: Floats) -> Curve:
+        request = self._request
         epsilon0 = self._estimate.epsilon0(hashes, bits)
         flip = np.exp(-np.logaddexp(0.0, epsilon0))
-        fraction = expected_ones_fraction(expected_fill(self._request.size, bits, hashes), flip)
-        first = hashes if self._request.rule is Rule.ALL_ONES else 1
-        detected = binomial_tails(hashes, 1.0 - flip)[:, first : hashes + 1]
-        mistaken = binomial_tails(hashes, fraction)[:, first : hashes + 1]
-        merits = self._request.objective.merit(detected, mistaken)
-        threshold = np.argmax(merits, axis=1)[:, np.newaxis]
-        best = np.take_along_axis(merits, threshold, axis=1)[:, 0]
-        advantages = np.take_along_axis(detected - mistaken, threshold, axis=1)[:, 0]
-        return Curve(hashes, bits, best, advantages)
+        fraction = expected_ones_fraction(expected_fill(request.size, bits, hashes), flip)
+        detected, mistaken = np.zeros(len(bits)), np.zeros(len(bits))
+        feasible = np.ones(len(bits), dtype=bool)
+        for distinct, chances in _likely_distinct(hashes, bits):
+            members, strangers = binomial_tails(distinct, 1.0 - flip), binomial_tails(distinct, fraction)
+            thresholds = choose_thresholds(members, strangers, request.rule, request.decoder_limits)[:, np.newaxis]
+            detected += chances * np.take_along_axis(members, thresholds, axis=1)[:, 0]
+            mistaken += chances * np.take_along_axis(strangers, thresholds, axis=1)[:, 0]
+            if distinct == hashes and request.decoder_limits.given:
+                feasible = ((thresholds >= 1) & (thresholds <= hashes))[:, 0]
+        merits = np.where(feasible, request.objective.merit(detected, mistaken), -np.inf)
+        return Curve(hashes, bits, merits, detected - mistaken)
+
+
+def _likely_distinct(hashes: int, bits: Floats) -> Iterator[tuple[int, Floats]]:
+    """The numbers d of distinct positions that matter, and P(d) for each m of ``bits``; only k itself for long vectors."""
+    if hashes * hashes / bits[0] < _NEGLIGIBLE:
+        yield hashes, np.ones(len(bits))
+        return
+    chances = distinct_positions(bits, hashes)
+    for distinct in range(1, hashes + 1):
+        if distinct == hashes or chances[:, distinct].max() > 0.1 * _NEGLIGIBLE:
+            yield distinct, chances[:, distinct]
 
 
 def _spaced(low: float, high: float, points: int = _ZOOM) -> Floats:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 PREFIX = "veilset"
 MANIFEST = -1
+PROBE = "veilset:probe"
+"""Never there; what asks whether Redis takes writes."""
 
 
 def latest(set_name: str) -> str:

@@ -30,13 +30,14 @@ def perturb(vector: NDArray[np.uint8], bits: int, threshold: int, random_bytes: 
 
     threshold: T in [1, 2^63], flip probability T / 2^64. random_bytes(n): the next n bytes of a cryptographic stream.
     A vector may be perturbed in pieces, each but the last a multiple of 8 bits long, from one stream.
-    Raises InvalidInput for a threshold out of range or a vector of the wrong length.
+    Raises InvalidInput for a threshold out of range or a vector of the wrong length, ValueError if the stream gives fewer
+    bytes than asked for.
     """
     if not 1 <= threshold <= 1 << 63:
         raise InvalidInput("threshold", "an integer in [1, 2^63]", threshold)
     if bits < 1 or len(vector) != (bits + 7) // 8:
         raise InvalidInput("vector", f"ceil({bits}/8) bytes long", len(vector))
-    noisy = np.empty_like(vector)
+    noisy = np.empty(len(vector), dtype=np.uint8)
     for start in range(0, len(vector), PERTURB_CHUNK_BYTES):
         piece = vector[start : start + PERTURB_CHUNK_BYTES]
         np.bitwise_xor(piece, _flips(len(piece), threshold, random_bytes), out=noisy[start : start + len(piece)])
@@ -49,7 +50,7 @@ def _flips(length: int, threshold: int, random_bytes: RandomBytes) -> NDArray[np
     flips = np.zeros(length, dtype=np.uint8)
     undecided = np.full(length, 0xFF, dtype=np.uint8)
     for plane in range(_WORD_BITS - 1, _TAIL_BITS - 1, -1):
-        random = np.frombuffer(random_bytes(length), dtype=np.uint8)
+        random = np.frombuffer(random_bytes(length), dtype=np.uint8, count=length)
         if threshold >> plane & 1:
             flips |= undecided & ~random  # a zero under T's one: the integer is below T
             undecided &= random
@@ -64,7 +65,7 @@ def _decide_tail(flips: NDArray[np.uint8], undecided: NDArray[np.uint8], tail: i
     touched = np.flatnonzero(undecided)
     open_bits = np.unpackbits(undecided[touched]).astype(np.bool_)
     count = int(np.count_nonzero(open_bits))
-    drawn = np.frombuffer(random_bytes(8 * count), dtype="<u8") >> np.uint64(_WORD_BITS - _TAIL_BITS)
+    drawn = np.frombuffer(random_bytes(8 * count), dtype="<u8", count=count) >> np.uint64(_WORD_BITS - _TAIL_BITS)
     decided = np.zeros(len(open_bits), dtype=np.bool_)
     decided[open_bits] = drawn < np.uint64(tail)
     flips[touched] |= np.packbits(decided)
