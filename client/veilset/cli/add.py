@@ -1,0 +1,43 @@
+"""``veilset add``."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from veilset.cli import inputs, options
+from veilset.cli.output import emit, progress
+from veilset.service import connect
+
+
+@click.command("add", short_help="Add elements from files.")
+@options.set_name
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@inputs.formats
+@inputs.column
+@click.option("--upload-id", help="Name of this upload; the same again, with the same files, resumes it after a cut.")
+@options.key_file
+@options.server
+@options.as_json
+def add(
+    set_name: str,
+    files: tuple[str, ...],
+    file_format: str | None,
+    column: str | None,
+    upload_id: str | None,
+    key_file: Path | None,
+    server: str,
+    as_json: bool,
+) -> None:
+    """Add the elements of FILEs to SET: one a line, or a column; gzip by suffix; - is standard input.
+
+    Elements are hashed here; only digests are sent. Nothing counts until the whole upload is finished.
+    """
+    elements = chain.from_iterable(inputs.read_elements(file, file_format, column) for file in files)
+    with connect(server) as service, progress(f"adding to {set_name}") as show:
+        result = service.add(set_name, elements, upload_id=upload_id, key=options.read_key(key_file), on_progress=show)
+    shown = {"set": set_name, "upload_id": result.upload_id, "elements": result.elements, "resumed": result.resumed}
+    again = f" ({result.resumed} of them in an earlier run)" if result.resumed else ""
+    emit(shown, as_json, f"added {result.elements} elements to {set_name}{again}, duplicates included")

@@ -1,0 +1,55 @@
+"""``veilset budget``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from veilset.cli import options
+from veilset.cli.output import emit, lines
+from veilset.errors import InvalidInput
+from veilset.service import connect
+
+
+@click.command("budget", short_help="Show or raise a privacy budget.")
+@click.argument("set_name", metavar="[SET]", default="")
+@click.option("--account", default="", help="A budget account by its own name.")
+@click.option("--raise-epsilon", type=float, default=0.0, help="New total of ε; never lower than the present one.")
+@click.option("--raise-delta", type=float, help="New total of δ; never lower than the present one.")
+@click.option("--reason", default="", help="Why, for the audit row; needed to raise.")
+@options.server
+@options.as_json
+def budget(
+    set_name: str,
+    account: str,
+    raise_epsilon: float,
+    raise_delta: float | None,
+    reason: str,
+    server: str,
+    as_json: bool,
+) -> None:
+    """Show what the budget account of SET was given, has spent and has left; or raise it."""
+    if bool(set_name) == bool(account):
+        raise InvalidInput("account", "given, or SET, but not both")
+    with connect(server) as service:
+        found = service.budget(set_name, account=account)
+        if raise_epsilon or raise_delta is not None:
+            found = service.raise_budget(found.account, epsilon=raise_epsilon, delta=raise_delta, reason=reason)
+    shown = asdict(found)
+    emit(shown, as_json, lines(shown))
+
+
+@click.command("confirm-loss", short_help="Charge what a restored ledger forgot.")
+@options.set_name
+@click.option("--epsilon", type=float, required=True, help="Lost ε, at least what the refused publish named.")
+@click.option("--delta", type=float, default=0.0, help="Lost δ, at least what the refused publish named.")
+@click.option("--reason", required=True, help="Why, for the audit row.")
+@options.server
+@options.as_json
+def confirm_loss(set_name: str, epsilon: float, delta: float, reason: str, server: str, as_json: bool) -> None:
+    """Let SET publish again after its service was restored from an older copy: charge what was spent since that copy."""
+    with connect(server) as service:
+        found = service.confirm_loss(set_name, epsilon=epsilon, delta=delta, reason=reason)
+    shown = asdict(found)
+    emit(shown, as_json, lines(shown))

@@ -1,0 +1,219 @@
+"""``veilset demo``: the main job with real processes on a real list."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import redis
+
+from veilset.cli import inputs, options
+from veilset.cli.output import emit
+from veilset.core import redis_keys
+from veilset.core.intervals import binomial_interval
+from veilset.errors import InvalidInput, VeilsetError
+from veilset.service import Service, connect
+
+SET = "demo"
+EPSILON = 5.0
+DELTA = 1e-9
+HELD_OUT_EVERY = 10
+MAX_ASKED = 200_000
+CONFIDENCE = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """A real list, cut in two: what is streamed, and what is held out to be asked about."""
+
+    origin: str
+    members: list[bytes]
+    non_members: list[bytes]
+
+
+@click.command("demo", short_help="Show the whole job on a real list.")
+@click.option("--file", "path", help="A list of yours, one element a line. Default: disposable e-mail domains.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo-state"),
+    show_default=True,
+    help="State folder of the demo's service; emptied first.",
+)
+@options.as_json
+def demo(path: str | None, state: Path, as_json: bool) -> None:
+    """Start a service with a Valkey of its own, stream a list, publish, and read it back in another process.
+
+    Nine of ten entries are streamed; every tenth is held out. Shows predicted and measured error rates side by side.
+    """
+    lists = read_lists(path)
+    _empty(state)
+    files = {name: state.with_name(f"{state.name}-{name}.txt") for name in ("members", "non-members")}
+    files["members"].write_bytes(b"\n".join(lists.members) + b"\n")
+    files["non-members"].write_bytes(b"\n".join(lists.non_members) + b"\n")
+    with running_service(state) as ready, connect(ready["address"]) as service:
+        _say(f"service on {ready['address']}, Valkey at {ready['redis']}, state in {state}")
+        service.create_set(
+            SET,
+            size=len(lists.members),
+            epsilon=EPSILON,
+            delta=DELTA,
+            adjacency="add-remove",
+            budget_epsilon=2 * EPSILON,
+        )
+        _say(f"streaming {len(lists.members)} entries: {lists.origin}")
+        service.add(SET, lists.members)
+        release = service.publish(SET)
+        _say(f"published {SET}/{release.sequence}; asking from another process")
+        asked = {
+            "true_positive_rate": _ask(files["members"], ready),
+            "false_positive_rate": _ask(files["non-members"], ready),
+        }
+        result: dict[str, Any] = {
+            "origin": lists.origin,
+            "streamed": len(lists.members),
+            "held_out": len(lists.non_members),
+            "rates": {rate: _compare(rate, answer) for rate, answer in asked.items()},
+            "redis": _redis_keys(ready["redis"]),
+            "budget": _budget(service),
+            "bits": release.header.filter.bits,
+            "hashes": release.header.filter.hashes,
+            "flip_probability": release.header.flip_probability,
+        }
+    emit(result, as_json, _report(result, state, files))
+
+
+def _say(progress: str) -> None:
+    click.echo(progress, err=True)
+
+
+def read_lists(path: str | None) -> Lists:
+    """The list of ``path``, or the disposable e-mail domains of the MailChecker package, without duplicates."""
+    if path is not None:
+        entries = dict.fromkeys(inputs.read_elements(path, "lines"))
+        found = [entry for entry in entries if isinstance(entry, bytes)]
+        origin = path
+    else:
+        try:
+            from MailChecker import MailChecker
+        except ImportError:
+            raise InvalidInput("file", "given, or pip install mailchecker for a real list") from None
+        found = sorted(domain.encode() for domain in MailChecker.blacklist)
+        origin = "disposable e-mail domains of the package mailchecker (MIT licence)"
+    if len(found) < 2 * HELD_OUT_EVERY:
+        raise InvalidInput("file", f"a list of at least {2 * HELD_OUT_EVERY} different entries", len(found))
+    held_out = found[::HELD_OUT_EVERY]
+    del found[::HELD_OUT_EVERY]
+    return Lists(origin, found, held_out)
+
+
+def _empty(state: Path) -> None:
+    """Remove an earlier demo's state, and nothing else."""
+    state.parent.mkdir(parents=True, exist_ok=True)
+    if state.exists():
+        if any(state.iterdir()) and not (state / "ledger.db").exists():
+            raise InvalidInput("state", "a new or empty folder, or one of an earlier demo", str(state))
+        shutil.rmtree(state)
+    state.with_name(state.name + ".anchor").unlink(missing_ok=True)  # it remembers the state that is gone
+
+
+@contextmanager
+def running_service(state: Path) -> Iterator[dict[str, str]]:
+    """A service process with an embedded Valkey; yields what it says when it is ready, and stops it by SIGTERM."""
+    log_path = state.with_name(state.name + ".log")
+    command = [sys.executable, "-m", "veilset", "serve", "--state", str(state), "--port", "0", "--json"]
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)  # noqa: S603 - our own command
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise VeilsetError(f"service: did not start; see {log_path}: {log_path.read_text()[-500:]}")
+        yield json.loads(line)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _ask(file: Path, ready: dict[str, str]) -> dict[str, float]:
+    """Ask about every line of ``file`` in a process of its own, which sees Redis and nothing else."""
+    arguments = ["query", SET, "--from", str(file), "--redis", ready["redis"], "--public-key", ready["public_key"]]
+    command = [sys.executable, "-m", "veilset", *arguments, "--summary", "--json"]
+    done = subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own command
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
+
+
+def _compare(rate: str, answer: dict[str, float]) -> dict[str, object]:
+    """Predicted and measured, and where a measurement of this size lies 99.9% of the time."""
+    asked, predicted = int(answer["asked"]), answer[rate]
+    low, high = binomial_interval(asked, predicted, CONFIDENCE)
+    measured = int(answer["members"])
+    return {
+        "asked": asked,
+        "predicted": predicted,
+        "measured": measured / asked,
+        "interval": [low / asked, high / asked],
+        "inside": low <= measured <= high,
+    }
+
+
+def _redis_keys(url: str) -> dict[str, int]:
+    """Every key of the demo's Valkey and the length of its value."""
+    client = redis.Redis.from_url(url)
+    names = sorted(client.scan_iter(match=f"{redis_keys.PREFIX}:*"))
+    return {name.decode(): int(client.strlen(name)) for name in names}
+
+
+def _budget(service: Service) -> dict[str, object]:
+    found = service.budget(SET)
+    return {
+        "epsilon_spent": found.epsilon_spent,
+        "epsilon_total": found.epsilon_total,
+        "delta_spent": found.delta_spent,
+        "delta_total": found.delta_total,
+    }
+
+
+def _report(result: dict[str, Any], state: Path, files: dict[str, Path]) -> str:
+    names = {"true_positive_rate": "members answered yes (TPR)", "false_positive_rate": "others answered yes (FPR)"}
+    rows = [
+        f"{names[rate]:<30}{row['asked']:>9}{row['predicted']:>11.4%}{row['measured']:>11.4%}"
+        f"   {row['interval'][0]:.4%} to {row['interval'][1]:.4%}   {'inside' if row['inside'] else 'OUTSIDE'}"
+        for rate, row in result["rates"].items()
+    ]
+    vector = (
+        f"{result['streamed']} entries streamed, {result['held_out']} held out; vector of {result['bits']} bits, "
+        f"{result['hashes']} position(s) an entry, each bit flipped with probability {result['flip_probability']:.6f}"
+    )
+    budget = result["budget"]
+    charged = (
+        f"charged: ε {budget['epsilon_spent']:g} of {budget['epsilon_total']:g}, δ {budget['delta_spent']} of "
+        f"{budget['delta_total']}; unit: one entry, relation: add-remove"
+    )
+    keys = [f"  {name:<32}{length:>10}" for name, length in result["redis"].items()]
+    head = f"{'':<30}{'asked':>9}{'predicted':>11}{'measured':>11}   99.9% of such runs measure"
+    steps = ["Try it:", *_next_steps(state, files)]
+    return "\n".join(["", vector, "", head, *rows, "", "Redis holds (bytes):", *keys, "", charged, "", *steps])
+
+
+def _next_steps(state: Path, files: dict[str, Path]) -> Sequence[str]:
+    program = str(Path(sys.executable).with_name("veilset"))
+    return [
+        f"  {program} serve --state {state} &          # the same service again; it prints the Redis URL for readers",
+        f"  {program} query {SET} mailinator.com --redis URL  # ask it yourself",
+        f"  {program} query {SET} --from {files['non-members']} --redis URL --summary",
+        f"  {program} budget {SET}                     # what is spent and left",
+        f"  {program} publish {SET}                    # a second release: fresh noise, charged again",
+        "  make demo DEMO_FILE=your-list.txt          # a list of yours",
+    ]

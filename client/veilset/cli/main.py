@@ -1,0 +1,118 @@
+"""The command group. Commands load when they are called, so that ``veilset --help`` starts at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import click
+
+from veilset.errors import InvalidInput, VeilsetError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_A_MEMBER = 3
+EXIT_INTERRUPTED = 130
+
+# Name → (module, attribute, one line of help). A test holds the help lines against the commands' own.
+COMMANDS = {
+    "plan": ("veilset.cli.plan", "plan", "Find the best setting for a size and a promise."),
+    "demo": ("veilset.cli.demo", "demo", "Show the whole job on a real list."),
+    "create": ("veilset.cli.sets", "create", "Create a set."),
+    "sets": ("veilset.cli.sets", "sets", "List the sets."),
+    "add": ("veilset.cli.add", "add", "Add elements from files."),
+    "publish": ("veilset.cli.releases", "publish", "Publish a noisy release."),
+    "query": ("veilset.cli.query", "query", "Ask a release about elements."),
+    "count": ("veilset.cli.inspect", "count", "Estimate how many elements a set holds."),
+    "inspect": ("veilset.cli.inspect", "inspect", "Show what a release says of itself."),
+    "verify": ("veilset.cli.inspect", "verify", "Check a release, its noise included."),
+    "fetch": ("veilset.cli.releases", "fetch", "Save a checked release to a file."),
+    "releases": ("veilset.cli.releases", "releases", "List the releases of a set."),
+    "budget": ("veilset.cli.budget", "budget", "Show or raise a privacy budget."),
+    "reconcile": ("veilset.cli.releases", "reconcile", "Restore what Redis lost."),
+    "confirm-loss": ("veilset.cli.budget", "confirm_loss", "Charge what a restored ledger forgot."),
+    "delete": ("veilset.cli.sets", "delete", "Delete a set; its charges stay."),
+}
+SERVER_COMMANDS = {"serve": "Run the service."}
+
+
+class LazyGroup(click.Group):
+    """Finds a command by name and imports it only then; the server's come from their entry points."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [*SERVER_COMMANDS, *COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name in COMMANDS:
+            module, attribute, _ = COMMANDS[cmd_name]
+            command = getattr(import_module(module), attribute)
+        elif cmd_name in SERVER_COMMANDS:
+            command = _server_command(cmd_name)
+        else:
+            return None
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        rows = [*SERVER_COMMANDS.items(), *((name, line) for name, (_, _, line) in COMMANDS.items())]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _server_command(name: str) -> click.Command:
+    found = entry_points(group="veilset.commands", name=name)
+    try:
+        command = next(iter(found)).load()
+    except (ImportError, StopIteration):
+        raise click.ClickException("the server is not installed; pip install 'veilset[server,embedded]'") from None
+    assert isinstance(command, click.Command)
+    return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "VEILSET", "max_content_width": 110},
+)
+@click.version_option(package_name="veilset")
+def cli() -> None:
+    """Private membership sets: differentially private Bloom filters over gRPC and Redis.
+
+    Every option can be given in the environment as VEILSET_<COMMAND>_<OPTION>; the service's address and the Redis URL
+    also as VEILSET_SERVER and VEILSET_REDIS. Exit codes: 0 ok, 1 failed, 2 usage.
+    """
+
+
+def main() -> None:
+    """Run the command line; errors become one line on standard error and an exit code."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = _complain("interrupted", EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        code = _complain(error.format_message() + hint, error.exit_code)
+    except InvalidInput as error:
+        code = _complain(error.message, EXIT_USAGE)
+    except VeilsetError as error:
+        code = _complain(error.message, EXIT_FAILED)
+    except BrokenPipeError:
+        sys.stdout = None
+        code = EXIT_FAILED
+    except OSError as error:  # a file that cannot be written, a folder that cannot be made
+        where = f"{error.filename}: " if error.filename else ""
+        code = _complain(f"{where}{error.strerror or type(error).__name__}", EXIT_FAILED)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str, code: int) -> int:
+    """Say it in one line on standard error."""
+    click.echo("veilset: " + " ".join(message.split()), err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from veilset.core.params import Adjacency, Calibration
+from veilset.errors import InvalidInput
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def parse_bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A number of bytes such as 65536, 64K, 8M or 1G (powers of 1024)."""
+    if value is None:
+        return None
+    text = value.strip().lower().removesuffix("ib").removesuffix("b")
+    number, unit = (text[:-1], text[-1]) if text[-1:] in ("k", "m", "g") else (text, "")
+    if not (number.isascii() and number.isdigit() and int(number)):
+        raise click.BadParameter("must be a number of bytes such as 65536, 64K, 8M or 1G", context, parameter)
+    return int(number) * _UNITS[unit]
+
+
+def choice(values: type[StrEnum]) -> click.Choice[str]:
+    """The values of an enumeration as users write them."""
+    return click.Choice([value.value for value in values])
+
+
+server = click.option(
+    "--server", envvar="VEILSET_SERVER", default="localhost:50051", show_default=True, help="Address of the service."
+)
+redis = click.option("--redis", envvar="VEILSET_REDIS", metavar="URL", help="Redis or Valkey to read from.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+set_name = click.argument("set_name", metavar="SET")
+
+
+def privacy(command: Command) -> Command:
+    """What a release promises: --epsilon, --delta, --adjacency and their companions."""
+    for option in reversed(
+        (
+            click.option("--size", type=int, required=True, help="Expected number of distinct elements."),
+            click.option("--epsilon", type=float, required=True, help="ε of one release, in (0, 64]."),
+            click.option("--delta", type=float, default=0.0, show_default=True, help="δ of one release, in [0, 0.1]."),
+            click.option(
+                "--adjacency",
+                type=choice(Adjacency),
+                required=True,
+                help="Neighbouring relation: add-remove hides the size too; replace-one takes it as public.",
+            ),
+            click.option("--calibration", type=choice(Calibration), help="How ε becomes noise."),
+            click.option(
+                "--elements-per-user", type=int, default=1, show_default=True, help="Elements one user may contribute."
+            ),
+            click.option(
+                "--min-size",
+                type=int,
+                default=1,
+                show_default=True,
+                help="Public promise: at least this many distinct elements.",
+            ),
+            click.option("--bits", type=int, default=0, help="Length of the vector; default: the planner chooses."),
+            click.option("--hashes", type=int, default=0, help="Positions per element; default: the planner chooses."),
+            click.option("--max-bytes", callback=parse_bytes, metavar="SIZE", help="Largest vector, such as 8M."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def read_key(path: Path | None) -> bytes | None:
+    """The secret of a keyed scheme from a file, one trailing newline aside."""
+    if path is None:
+        return None
+    try:
+        return path.read_bytes().removesuffix(b"\n")
+    except OSError as error:
+        raise InvalidInput("key-file", f"a readable file ({error.strerror})") from None
+
+
+key_file = click.option(
+    "--key-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="VEILSET_KEY_FILE",
+    help="File with the secret of a keyed scheme.",
+)
+public_key = click.option(
+    "--public-key",
+    "public_keys",
+    multiple=True,
+    envvar="VEILSET_PUBLIC_KEY",
+    metavar="HEX",
+    help="Key to trust; repeatable.",
+)

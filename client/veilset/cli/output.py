@@ -1,0 +1,37 @@
+"""Results for people or as JSON, and progress on standard error where a person watches."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+
+def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
+    """Print a result: one JSON object, or ``text``."""
+    click.echo(json.dumps(result) if as_json else text)
+
+
+def lines(pairs: Mapping[str, object]) -> str:
+    """Names and values, aligned."""
+    width = max(map(len, pairs), default=0)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in pairs.items())
+
+
+@contextmanager
+def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """A callback that shows how many are done, as a bar on standard error if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,87 @@
+"""``veilset create``, ``sets`` and ``delete``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from veilset.cli import options
+from veilset.cli.output import emit, lines
+from veilset.core.params import HashScheme, Normalization
+from veilset.service import SetInfo, connect
+
+
+@click.command("create", short_help="Create a set.")
+@options.set_name
+@options.privacy
+@click.option("--budget-epsilon", type=float, default=0.0, help="ε of all releases together; default: one release.")
+@click.option("--budget-delta", type=float, help="δ of all releases together; default: in step with ε.")
+@click.option("--account", default="", help="Budget account to charge; default: one named after the set.")
+@click.option(
+    "--normalization", type=options.choice(Normalization), default=Normalization.NONE.value, show_default=True
+)
+@click.option("--scheme", type=options.choice(HashScheme), default=HashScheme.MMH3.value, show_default=True)
+@click.option("--seed", type=int, help="Seed shared with partners; default: the service draws one.")
+@click.option("--allow-poor-utility", is_flag=True, help="Create it even if its answers hardly beat a coin.")
+@options.server
+@options.as_json
+def create(set_name: str, server: str, as_json: bool, max_bytes: int | None, **parameters: Any) -> None:
+    """Create an empty set named SET.
+
+    Example: veilset create customers --size 1000000 --epsilon 3 --delta 1e-9 --adjacency add-remove --budget-epsilon 9
+    """
+    with connect(server) as service:
+        created = service.create_set(set_name, max_bytes=max_bytes or 0, **parameters)
+        budget = service.budget(set_name)
+    shown = describe(created) | {"budget_epsilon": budget.epsilon_total, "budget_delta": budget.delta_total}
+    emit(shown, as_json, lines(shown))
+
+
+@click.command("sets", short_help="List the sets.")
+@options.server
+@options.as_json
+def sets(server: str, as_json: bool) -> None:
+    """List the sets of a service, one a line; with --json one object a line."""
+    with connect(server) as service:
+        for found in service.list_sets():
+            shown = describe(found)
+            promise = f"ε={found.privacy.epsilon:g} δ={found.privacy.delta:g} {found.privacy.adjacency}"
+            click.echo(json.dumps(shown) if as_json else f"{found.name}\t{promise}\t{found.filter.bits} bits")
+
+
+@click.command("delete", short_help="Delete a set; its charges stay.")
+@options.set_name
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.server
+@options.as_json
+def delete(set_name: str, yes: bool, server: str, as_json: bool) -> None:
+    """Delete SET, its raw vector and its releases. What was charged to its budget account stays charged."""
+    if not yes:
+        click.confirm(f"Delete the set {set_name} and all its releases?", abort=True, err=True)
+    with connect(server) as service:
+        service.delete_set(set_name)
+    emit({"deleted": set_name}, as_json, f"deleted {set_name}; its charges stay")
+
+
+def describe(info: SetInfo) -> dict[str, object]:
+    """A set's public parameters, flat."""
+    return {
+        "name": info.name,
+        "bits": info.filter.bits,
+        "hashes": info.filter.hashes,
+        "bytes": info.filter.vector_bytes,
+        "scheme": str(info.filter.scheme),
+        "seed": info.filter.seed,
+        "shared_seed": info.shared_seed,
+        "normalization": str(info.normalization),
+        "epsilon": info.privacy.epsilon,
+        "delta": info.privacy.delta,
+        "adjacency": str(info.privacy.adjacency),
+        "calibration": str(info.privacy.calibration),
+        "elements_per_user": info.privacy.elements_per_user,
+        "min_size": info.privacy.min_size,
+        "declared_size": info.declared_size,
+        "account": info.account,
+    }

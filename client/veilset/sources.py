@@ -1,0 +1,111 @@
+"""Where a reader gets releases from. A source is not trusted: the reader checks all that it returns."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from veilset.core import redis_keys as keys
+from veilset.core.release import CHUNK_BYTES
+from veilset.errors import InvalidInput, NotFound
+from veilset.redis_client import connect_redis, transient
+from veilset.release_file import read_manifest
+
+
+class ReleaseSource(Protocol):
+    """Manifest and chunks of releases, as they are stored."""
+
+    def latest(self) -> int:
+        """Sequence of the newest release. Raises NotFound, Unavailable."""
+
+    def manifest(self, sequence: int) -> bytes:
+        """The manifest of a release. Raises NotFound, Unavailable."""
+
+    def chunk(self, sequence: int, index: int) -> bytes:
+        """One chunk of the packed bits; empty if it is not there. Raises Unavailable."""
+
+    def close(self) -> None:
+        """Let go of the connection or file."""
+
+
+class RedisSource:
+    """Releases of one set in Redis or Valkey."""
+
+    def __init__(self, url: str, set_name: str) -> None:
+        self._client = connect_redis(url)
+        self._set_name = set_name
+
+    def latest(self) -> int:
+        """Where the pointer points."""
+        value = self._get(keys.latest(self._set_name))
+        if not value.isdigit():
+            raise NotFound(f"set {self._set_name}: no release in this Redis", field="set_name")
+        return int(value)
+
+    def manifest(self, sequence: int) -> bytes:
+        """The signed header."""
+        value = self._get(keys.manifest(self._set_name, sequence))
+        if not value:
+            raise NotFound(f"release {self._set_name}/{sequence}: not in this Redis", field="sequence")
+        return value
+
+    def chunk(self, sequence: int, index: int) -> bytes:
+        """One chunk; a release may expire while it is read."""
+        return self._get(keys.chunk(self._set_name, sequence, index))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _get(self, key: str) -> bytes:
+        with transient():
+            value = self._client.get(key)
+        return value if isinstance(value, bytes) else b""
+
+
+class FileSource:
+    """One release in a file, or in bytes in memory."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        try:
+            self._manifest = read_manifest(file)
+        except BaseException:
+            file.close()
+            raise
+        self._start = file.tell()
+
+    def latest(self) -> int:
+        """0: whatever the file holds; the reader takes the sequence from the header."""
+        return 0
+
+    def manifest(self, sequence: int) -> bytes:  # noqa: ARG002 - a file holds one release
+        """The signed header."""
+        return self._manifest
+
+    def chunk(self, sequence: int, index: int) -> bytes:  # noqa: ARG002
+        """One chunk; shorter than it should be where the file is cut off."""
+        self._file.seek(self._start + index * CHUNK_BYTES)
+        return self._file.read(CHUNK_BYTES)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def open_source(target: str | bytes | Path, set_name: str | None) -> ReleaseSource:
+    """The source for a Redis URL (with a set name), a path, or the bytes of a release file.
+
+    Raises InvalidInput, NotFound if there is no such file, ReleaseRejected if it is no release.
+    """
+    if isinstance(target, bytes):
+        return FileSource(io.BytesIO(target))
+    if isinstance(target, str) and "://" in target:
+        if set_name is None:
+            raise InvalidInput("set_name", "given with a Redis URL")
+        return RedisSource(target, set_name)
+    try:
+        return FileSource(Path(target).open("rb"))
+    except OSError as error:
+        raise NotFound(f"file {target}: {error.strerror}", field="target") from None
