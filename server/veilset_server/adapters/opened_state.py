@@ -1,0 +1,67 @@
+"""Opening the state folder as a whole: folder, ledger and files that belong together, or a refusal that names what does
+not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from veilset.errors import NotFound, StateCorrupted
+from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.state_folder import StateFolder
+from veilset_server.adapters.vector_files import VectorFiles
+from veilset_server.ports import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedState:
+    """The open parts; valid until `open_state`'s block ends."""
+
+    folder: StateFolder
+    ledger: SqliteLedger
+    files: VectorFiles
+
+
+@contextmanager
+def open_state(path: Path, clock: Clock) -> Iterator[OpenedState]:
+    """Make or open the state folder at ``path`` and hold it. Raises FailedPrecondition, StateCorrupted, StorageFull."""
+    with StateFolder(path) as folder:
+        if not folder.ready:  # never completed: nothing in it was ever used, so a half-made ledger may go
+            for leftover in (folder.ledger_path, folder.ledger_path.with_name(folder.ledger_path.name + "-journal")):
+                leftover.unlink(missing_ok=True)
+            SqliteLedger.create(folder.ledger_path, folder.folder_id, clock).close()
+            folder.mark_ready()
+        with SqliteLedger(folder.ledger_path, folder.folder_id, clock) as ledger:
+            files = VectorFiles(folder.path)
+            _match_vectors(ledger, files)
+            yield OpenedState(folder, ledger, files)
+
+
+def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> None:
+    """Carry through what a crash left between ledger and files; refuse what no crash can leave."""
+    known = ledger.highest_set_id()
+    for set_id in files.vectors():
+        if set_id > known:
+            raise StateCorrupted(
+                f"vectors/{set_id}.bits: of a set that the ledger does not know; is ledger.db an older copy?",
+                file=f"vectors/{set_id}.bits",
+            )
+        try:
+            ledger.get_set_by_id(set_id)
+        except NotFound:
+            files.remove_set(set_id)
+    merging = {upload.set_id for upload in ledger.merging_uploads()}
+    after = ""
+    while page := ledger.list_sets(after, 1000):
+        for stored in page:
+            length = stored.description.filter.vector_bytes
+            used = stored.set_id in merging or ledger.finished_uploads(stored.set_id)
+            if used and not files.has_vector(stored.set_id):
+                raise StateCorrupted(
+                    f"vectors/{stored.set_id}.bits: missing, though the set has elements",
+                    file=f"vectors/{stored.set_id}.bits",
+                )
+            files.create_vector(stored.set_id, length)
+        after = page[-1].description.name

@@ -1,0 +1,118 @@
+"""ReleaseStore port on Redis or Valkey. Every write may be repeated; the pointer moves last and only forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import redis
+
+from veilset.core import redis_keys as keys
+from veilset.errors import NotFound, Unavailable
+from veilset.redis_client import RedisClient, connect_redis, transient
+
+
+class RedisStore:
+    """Releases in Redis, in the key layout of `veilset.core.redis_keys`.
+
+    replicas: how many replicas must hold a release before the pointer moves (WAIT); 0 asks none.
+    """
+
+    def __init__(self, url: str, timeout_seconds: float, replicas: int = 0) -> None:
+        self._url = url
+        self._timeout_seconds = timeout_seconds
+        self._replicas = replicas
+        self._connected: RedisClient | None = None
+
+    @property
+    def _client(self) -> RedisClient:
+        if self._connected is None:  # a cluster client talks at once, and the service may start before Redis
+            self._connected = connect_redis(self._url, self._timeout_seconds)
+        return self._connected
+
+    def ping(self) -> None:
+        """Raises Unavailable if Redis does not answer or refuses writes."""
+        with transient():
+            self._client.set(keys.PROBE, b"", xx=True)  # a write that writes nothing, as no such key exists
+
+    def upload(self, set_name: str, sequence: int, manifest: bytes, chunks: Iterator[bytes]) -> None:
+        """Write chunks, then the manifest."""
+        with transient():
+            for index, chunk in enumerate(chunks):
+                self._client.set(keys.chunk(set_name, sequence, index), chunk)
+            self._client.set(keys.manifest(set_name, sequence), manifest)
+            self._wait()
+
+    def _wait(self) -> None:
+        if not self._replicas:
+            return
+        reached = self._client.wait(self._replicas, int(self._timeout_seconds * 1000))
+        if int(reached) < self._replicas:
+            raise Unavailable(f"Redis: {reached} of {self._replicas} replicas answered", kind="WAIT")
+
+    def move_pointer(self, set_name: str, sequence: int) -> None:
+        """Compare and set under WATCH; a concurrent move makes us look again."""
+        key = keys.latest(set_name)
+        with transient():
+            while True:
+                with self._client.pipeline() as pipe:
+                    try:
+                        pipe.watch(key)
+                        if _sequence(pipe.get(key)) >= sequence:
+                            return
+                        pipe.multi()
+                        pipe.set(key, str(sequence))
+                        pipe.execute()
+                        break
+                    except redis.WatchError:
+                        continue
+            self._wait()
+            self._client.publish(keys.channel(set_name), str(sequence))
+
+    def latest(self, set_name: str) -> int:
+        """Where the pointer points; 0 for nowhere."""
+        with transient():
+            return _sequence(self._client.get(keys.latest(set_name)))
+
+    def manifest(self, set_name: str, sequence: int) -> bytes:
+        """The manifest of a release. Raises NotFound."""
+        with transient():
+            value = self._client.get(keys.manifest(set_name, sequence))
+        if not isinstance(value, bytes):
+            raise NotFound(f"release {set_name}/{sequence}: not in Redis", field="sequence")
+        return value
+
+    def missing_chunks(self, set_name: str, sequence: int, manifest: bytes, sizes: Sequence[int]) -> list[int]:
+        """Keys whose length is not what it should be, and the manifest if it differs."""
+        with transient():
+            missing = [
+                index
+                for index, size in enumerate(sizes)
+                if self._client.strlen(keys.chunk(set_name, sequence, index)) != size
+            ]
+            if self._client.get(keys.manifest(set_name, sequence)) != manifest:
+                missing.append(keys.MANIFEST)
+        return missing
+
+    def restore(self, set_name: str, sequence: int, index: int, value: bytes) -> None:
+        """Write one key again."""
+        with transient():
+            self._client.set(keys.chunk(set_name, sequence, index), value)
+
+    def expire(self, set_name: str, sequence: int, chunk_count: int, grace_seconds: int) -> None:
+        """Let an old release go after the grace time."""
+        with transient():
+            for index in range(keys.MANIFEST, chunk_count):
+                self._client.expire(keys.chunk(set_name, sequence, index), grace_seconds)
+
+    def remove(self, set_name: str, sequences: Sequence[tuple[int, int]]) -> None:
+        """Delete the pointer first, so that no reader is sent to keys that are going."""
+        with transient():
+            self._client.unlink(keys.latest(set_name))
+            for sequence, chunk_count in sequences:
+                for index in range(keys.MANIFEST, chunk_count):
+                    self._client.unlink(keys.chunk(set_name, sequence, index))
+
+
+def _sequence(value: object) -> int:
+    """A pointer's value; what is not a number points nowhere."""
+    return int(value) if isinstance(value, bytes) and value.isdigit() else 0

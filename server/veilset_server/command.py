@@ -1,0 +1,118 @@
+"""``veilset serve``: found by the client's command line through the entry point group ``veilset.commands``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import click
+
+from veilset_server.settings import Settings
+
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+
+@click.command("serve", short_help="Run the service.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("veilset-state"),
+    show_default=True,
+    help="State folder: ledger, raw vectors, releases, signing key.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; plain text is for loopback only."
+)
+@click.option("--port", type=int, default=50051, show_default=True, help="gRPC port; 0 takes a free one.")
+@click.option(
+    "--redis",
+    metavar="URL",
+    help="Redis or Valkey: redis://, rediss://, redis+cluster://, unix://. Default: an embedded Valkey.",
+)
+@click.option(
+    "--redis-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="File that holds the Redis URL, to keep a password off the command line.",
+)
+@click.option(
+    "--anchor",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File that remembers charges outside the state folder, best on another volume; default: STATE.anchor.",
+)
+@click.option(
+    "--embedded-port", type=int, default=0, help="Port of the embedded Valkey; default: the one it had, or a free one."
+)
+@click.option("--insecure", is_flag=True, help="Allow plain text on an address that is not loopback.")
+@click.option(
+    "--replicas",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Redis replicas that must hold a release before it becomes visible.",
+)
+@click.option("--keep-releases", type=int, default=2, show_default=True, help="Releases of a set that stay in Redis.")
+@click.option(
+    "--grace-seconds",
+    type=int,
+    default=600,
+    show_default=True,
+    help="How long an older release stays for readers in mid-download.",
+)
+@click.option(
+    "--reconcile-seconds",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="How often Redis is compared with the ledger.",
+)
+@click.option(
+    "--idle-seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="Silent upload streams end after this; they can be resumed.",
+)
+@click.option(
+    "--drain-seconds", type=float, default=10.0, show_default=True, help="How long SIGTERM lets calls finish."
+)
+@click.option(
+    "--publish-wait-seconds",
+    type=float,
+    default=30.0,
+    show_default=True,
+    help="How long a publish waits for Redis before it answers PENDING.",
+)
+@click.option("--max-bits", type=int, default=1 << 35, show_default=True, help="Longest vector of a set, in bits.")
+@click.option("--max-sets", type=int, default=10_000, show_default=True, help="Number of sets.")
+@click.option("--workers", type=int, default=16, show_default=True, help="Worker threads.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the ready line as JSON.")
+def serve(as_json: bool, redis_file: Path | None, **options: object) -> None:
+    """Run the service until SIGTERM or Ctrl-C.
+
+    Prints one line on standard output when it is ready: the gRPC address, the Redis URL for readers on this machine,
+    and the public key that readers pin. Logs go to standard error as JSON lines.
+    """
+    from veilset_server.adapters.logs import configure_logs
+    from veilset_server.app import Ready
+    from veilset_server.app import serve as run
+
+    if redis_file is not None:
+        options["redis"] = redis_file.read_text().strip()
+    settings = Settings(**options)  # type: ignore[arg-type]
+    configure_logs(settings.log_level)
+
+    def announce(ready: Ready) -> None:
+        own = settings.redis is None
+        if as_json:
+            shown = {"address": ready.address, "redis": ready.redis if own else None, "public_key": ready.public_key}
+            click.echo(json.dumps(shown))
+        else:
+            readers = ready.redis if own else "the Redis URL you gave"
+            click.echo(f"veilset serves on {ready.address}; readers: {readers}; key to pin: {ready.public_key}")
+
+    asyncio.run(run(settings, announce))

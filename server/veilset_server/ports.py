@@ -1,0 +1,249 @@
+"""What the use cases need from the outside world. Adapters implement these; tests may use the real ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset_server.records import Account, Charge, Mark, SetDescription, StoredRelease, StoredSet, Upload
+
+
+class Clock(Protocol):
+    """Wall clock, injected so that tests can stop it."""
+
+    def now_us(self) -> int:
+        """Microseconds since the Unix epoch."""
+
+
+class Entropy(Protocol):
+    """Cryptographic randomness from the operating system."""
+
+    def seed32(self) -> int:
+        """A uniform 32-bit integer."""
+
+    def keystream(self) -> KeyStream:
+        """A fresh stream, keyed anew; never the same twice."""
+
+
+class KeyStream(Protocol):
+    """Callable source of uniform random bytes; each call continues where the last one stopped."""
+
+    def __call__(self, length: int, /) -> bytes | bytearray | memoryview:
+        """The next ``length`` bytes."""
+
+
+class Ledger(Protocol):
+    """The durable record of sets, uploads, releases and budgets. Every method is one transaction; all are thread-safe.
+
+    A method that returns has committed to disk; one that raises has changed nothing.
+    """
+
+    def create_set(
+        self, description: SetDescription, budget_nano_epsilon: int, budget_delta: Fraction, max_sets: int
+    ) -> StoredSet:
+        """Raises InvalidInput, AlreadyExists, LimitExceeded (``max_sets`` are there already).
+
+        The budget is used only if the account is new.
+        """
+
+    def get_set(self, name: str) -> StoredSet:
+        """Raises NotFound."""
+
+    def get_set_by_id(self, set_id: int) -> StoredSet:
+        """Raises NotFound, also for a deleted set."""
+
+    def list_sets(self, after: str, limit: int) -> list[StoredSet]:
+        """Up to ``limit`` sets with names above ``after``, by name."""
+
+    def delete_set(self, name: str) -> StoredSet:
+        """Forget the set and its uploads; its releases, charges and highest sequence stay. Raises NotFound.
+
+        Its pending releases become lost and its published ones expired, so that nothing delivers or restores them.
+        """
+
+    def open_upload(self, set_id: int, upload_id: str) -> Upload:
+        """The upload of that id, made if new. Raises NotFound if the set is gone."""
+
+    def accept_upload(self, set_id: int, upload_id: str, count: int) -> None:
+        """open → merging: the upload's elements are on disk and will be part of the set whatever happens now."""
+
+    def finish_upload(self, set_id: int, upload_id: str, new_elements: int) -> None:
+        """merging → finished, and proven_size grows by ``new_elements``."""
+
+    def merging_uploads(self) -> list[Upload]:
+        """Uploads that a crash left between accepted and finished."""
+
+    def open_uploads(self, set_id: int) -> int:
+        """Number of uploads of the set that are open."""
+
+    def finished_uploads(self, set_id: int) -> int:
+        """Number of uploads of the set that are finished."""
+
+    def uploads_opened_before(self, before_us: int) -> list[Upload]:
+        """Open uploads of all sets that were first opened before a time, in microseconds since the Unix epoch."""
+
+    def drop_upload(self, set_id: int, upload_id: str) -> bool:
+        """Forget an upload if it is still open; whether it was forgotten."""
+
+    def next_sequence(self, set_name: str) -> int:
+        """The sequence that the next charge under this name must carry; rises across deletion and re-creation."""
+
+    def charge_release(self, release: StoredRelease, account: str, charge: Charge, expected_spent: int) -> None:
+        """Commit the charge and the pending release together.
+
+        expected_spent: the account's spent nano-ε that the release's header was computed from.
+        Raises NotFound (the set was deleted), BudgetExceeded, AlreadyExists (request id or sequence taken), or
+        FailedPrecondition if another charge came between (then compute the header anew; the noise need not change as
+        nothing left the process).
+        """
+
+    def charge_lost_releases(
+        self, set_name: str, last_sequence: int, account: str, charge: Charge, reason: str
+    ) -> Account:
+        """Charge what releases cost that this ledger does not know, since an older copy took its place.
+
+        last_sequence: the highest sequence that was seen; later releases go on above it. charge: all that the account
+        lost. reason: 1 to 500 characters, for the audit. Raises InvalidInput, NotFound, AlreadyExists (that sequence is
+        known), BudgetExceeded (raise the budget first).
+        """
+
+    def mark_release(self, set_id: int, sequence: int, state: str) -> None:
+        """Move a release along its states; a step back is refused with FailedPrecondition."""
+
+    def get_release(self, set_name: str, sequence: int) -> StoredRelease:
+        """The release of that sequence, or the newest for 0. Raises NotFound."""
+
+    def find_release(self, set_name: str, request_id: str) -> StoredRelease | None:
+        """The release that this request id made of the set that now bears the name, if any."""
+
+    def list_releases(self, set_name: str, below: int, limit: int) -> list[StoredRelease]:
+        """Newest first, with sequences below ``below`` (0: from the newest)."""
+
+    def releases_in_state(self, state: str) -> list[StoredRelease]:
+        """All releases in a state, oldest first."""
+
+    def get_account(self, name: str) -> Account:
+        """Raises NotFound."""
+
+    def raise_budget(self, account: str, nano_epsilon: int, delta: Fraction, reason: str, at_us: int) -> Account:
+        """Set new totals, at least the present ones (else InvalidInput), and leave an audit row."""
+
+
+class UploadSpool(Protocol):
+    """The digests of one open upload on disk, in batches; survives SIGKILL after every append."""
+
+    @property
+    def sequence(self) -> int:
+        """Highest batch held; 0 for none."""
+
+    @property
+    def elements(self) -> int:
+        """Elements in those batches."""
+
+    def append(self, sequence: int, digests: NDArray[np.uint64]) -> None:
+        """Hold the next batch, shape (n, 2).
+
+        Raises OutOfSequence (not sequence + 1, or another stream goes on with the upload), NotFound (it was dropped),
+        StorageFull (nothing held).
+        """
+
+    def sha256(self) -> bytes:
+        """SHA-256 of all digests held, in order."""
+
+    def sync(self) -> None:
+        """Return once everything held is on disk. Raises OutOfSequence and NotFound as ``append`` does."""
+
+    def read(self) -> Iterator[NDArray[np.uint64]]:
+        """The digests again, in chunks of shape (n, 2)."""
+
+    def close(self) -> None:
+        """Let go of the file; what is held stays."""
+
+
+class VectorStore(Protocol):
+    """The files of the state folder: raw vectors, upload spools, release artefacts."""
+
+    def create_vector(self, set_id: int, length: int) -> None:
+        """A raw vector of ``length`` zero bytes, its blocks allocated; one that is there stays. Raises StorageFull."""
+
+    def open_vector(self, set_id: int, length: int) -> AbstractContextManager[NDArray[np.uint8]]:
+        """The raw vector as a writable map of shape (length,). Raises StateCorrupted if the file is not as declared."""
+
+    def sync_vector(self, vector: NDArray[np.uint8]) -> None:
+        """Return once the mapped vector is on disk."""
+
+    def open_spool(self, set_id: int, upload_id: str) -> UploadSpool:
+        """The spool of an upload, made if new; a torn last batch is cut off.
+
+        Raises StorageFull, StateCorrupted (an acknowledged batch is damaged or missing).
+        """
+
+    def remove_idle_spool(self, set_id: int, upload_id: str, before_us: int) -> bool:
+        """Delete a spool unless it was opened or appended to since ``before_us``; whether it is gone."""
+
+    def remove_spool(self, set_id: int, upload_id: str) -> None:
+        """Delete a spool; no error if it is gone."""
+
+    def write_artefact(self, set_id: int, sequence: int, chunks: Iterator[bytes], length: int) -> None:
+        """Write a release's bits, fsync file and folder, and make them appear whole. Raises StorageFull.
+
+        Takes the place of an artefact of that sequence, which was never charged then.
+        """
+
+    def read_artefact(self, set_id: int, sequence: int, chunk_bytes: int) -> Iterator[bytes]:
+        """The bits again, by chunks. Raises StateCorrupted if the file is missing or of the wrong length."""
+
+    def artefacts(self) -> list[tuple[int, int]]:
+        """(set_id, sequence) of all artefacts on disk."""
+
+    def remove_artefact(self, set_id: int, sequence: int) -> None:
+        """Delete an artefact; no error if it is gone."""
+
+    def remove_set(self, set_id: int) -> None:
+        """Delete the set's vector and spools (not its artefacts); no error if they are gone."""
+
+
+class Anchor(Protocol):
+    """A memory of charges outside the state folder, so that a restored older folder is noticed."""
+
+    def read(self, set_name: str, account: str) -> Mark:
+        """The highest mark of the set and of its account; zeros if there is none. Raises StateCorrupted."""
+
+    def write(self, set_name: str, account: str, mark: Mark) -> None:
+        """Raise both to ``mark``, durably; never lowers one."""
+
+
+class ReleaseStore(Protocol):
+    """Where readers fetch releases: Redis or Valkey. All writes are idempotent. Raises Unavailable."""
+
+    def upload(self, set_name: str, sequence: int, manifest: bytes, chunks: Iterator[bytes]) -> None:
+        """Write manifest and chunks; nothing is visible through the pointer yet."""
+
+    def move_pointer(self, set_name: str, sequence: int) -> None:
+        """Point readers at ``sequence`` unless the pointer is already there or further, and notify them."""
+
+    def latest(self, set_name: str) -> int:
+        """Where the pointer points; 0 for nowhere."""
+
+    def manifest(self, set_name: str, sequence: int) -> bytes:
+        """The manifest of a release. Raises NotFound."""
+
+    def missing_chunks(self, set_name: str, sequence: int, manifest: bytes, sizes: Sequence[int]) -> list[int]:
+        """Which keys of a release are gone or of the wrong length: chunk indexes, -1 for the manifest."""
+
+    def restore(self, set_name: str, sequence: int, index: int, value: bytes) -> None:
+        """Write one key again; index -1 is the manifest."""
+
+    def expire(self, set_name: str, sequence: int, chunk_count: int, grace_seconds: int) -> None:
+        """Let an old release go after the grace time."""
+
+    def remove(self, set_name: str, sequences: Sequence[tuple[int, int]]) -> None:
+        """Delete releases (sequence, chunk count) and the pointer of a deleted set."""
+
+    def ping(self) -> None:
+        """Raises Unavailable if the store does not answer or takes no writes."""

@@ -1,0 +1,168 @@
+"""From a raw vector to a charged release: perturb → artefact on disk → charge committed. Nothing leaves the process here.
+
+The order makes every crash safe: before the charge is committed nothing of the noise has left; after it the same bytes
+are always at hand, so a restart delivers them again instead of drawing noise anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from veilset.core.bitset import count_ones
+from veilset.core.budget import format_delta
+from veilset.core.calibration import CalibratedResponse, calibrate
+from veilset.core.release import CHUNK_BYTES, NoisyCount, ReleaseHeader
+from veilset.core.response import perturb
+from veilset.core.signing import sign_header
+from veilset.errors import FailedPrecondition, InvalidInput, MinimumSizeUnproved
+from veilset_server.budget_refusal import budget_exceeded
+from veilset_server.counting import CountPurchase, count_noise, noisy_count, price
+from veilset_server.locks import KeyedLocks
+from veilset_server.ports import Clock, Entropy, KeyStream, Ledger, VectorStore
+from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
+from veilset_server.rollback import RollbackGuard
+
+MAX_REQUEST_ID = 128
+
+
+class Publishing:
+    """Composes and charges releases, one at a time per set and per budget account."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        files: VectorStore,
+        entropy: Entropy,
+        clock: Clock,
+        signing_keys: Sequence[Ed25519PrivateKey],
+        set_locks: KeyedLocks,
+        guard: RollbackGuard,
+    ) -> None:
+        self._ledger = ledger
+        self._files = files
+        self._entropy = entropy
+        self._clock = clock
+        self._signing_keys = signing_keys
+        self._set_locks = set_locks
+        self._guard = guard
+        self._account_locks = KeyedLocks()
+
+    def find(self, set_name: str, request_id: str) -> StoredRelease | None:
+        """The release that this request id made earlier. Raises InvalidInput, NotFound."""
+        if not 1 <= len(request_id) <= MAX_REQUEST_ID:
+            raise InvalidInput("request_id", f"1 to {MAX_REQUEST_ID} characters", len(request_id))
+        self._ledger.get_set(set_name)
+        return self._ledger.find_release(set_name, request_id)
+
+    def charge(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease:
+        """Make a release of all finished uploads and charge it; the same request id gives the same release again.
+
+        count: what to spend on a noisy count beside the bits. On return the release is on disk and charged, and nothing
+        of it has left the service. Raises NotFound, InvalidInput, FailedPrecondition, MinimumSizeUnproved,
+        BudgetExceeded, StorageFull; nothing is charged then.
+        """
+        found = self.find(set_name, request_id)
+        if found is not None:
+            return found
+        stored = self._ledger.get_set(set_name)
+        with self._set_locks[stored.set_id]:
+            found = self._ledger.find_release(set_name, request_id)
+            return found if found is not None else self._make(stored, request_id, count)
+
+    def _make(self, stored: StoredSet, request_id: str, purchase: CountPurchase | None) -> StoredRelease:
+        description = stored.description
+        if not self._ledger.finished_uploads(stored.set_id):
+            raise FailedPrecondition(f"set {description.name}: no finished upload; finish one before publishing")
+        noise = count_noise(description, purchase) if purchase is not None else None
+        charge = price(description.privacy, noise)
+        self._refuse(description, charge)
+        response = calibrate(description.filter, description.privacy)
+        sequence = self._ledger.next_sequence(description.name)
+        with self._files.open_vector(stored.set_id, description.filter.vector_bytes) as raw:
+            self._prove_min_size(stored, raw)
+            stream = self._entropy.keystream()
+            count = noisy_count(count_ones(raw), noise, stream) if noise is not None else None
+            hashes: list[bytes] = []
+            chunks = _noisy_chunks(raw, description.filter.bits, response.threshold, stream, hashes)
+            self._files.write_artefact(stored.set_id, sequence, chunks, description.filter.vector_bytes)
+        with self._account_locks[description.account]:
+            return self._commit(stored, request_id, sequence, response, tuple(hashes), charge, count)
+
+    def _commit(
+        self,
+        stored: StoredSet,
+        request_id: str,
+        sequence: int,
+        response: CalibratedResponse,
+        chunk_sha256: tuple[bytes, ...],
+        charge: Charge,
+        count: NoisyCount | None,
+    ) -> StoredRelease:
+        description = stored.description
+        account = self._ledger.get_account(description.account)
+        header = ReleaseHeader(
+            set_name=description.name,
+            sequence=sequence,
+            filter=description.filter,
+            privacy=description.privacy,
+            normalization=description.normalization,
+            changed_bits=response.changed_bits,
+            epsilon0=response.epsilon0,
+            flip_threshold=response.threshold,
+            created_at_us=self._clock.now_us(),
+            chunk_sha256=chunk_sha256,
+            total_nano_epsilon=account.spent_nano_epsilon + charge.nano_epsilon,
+            total_delta=format_delta(account.spent_delta + charge.delta),
+            shared_seed=description.shared_seed,
+            count=count,
+        )
+        release = StoredRelease(
+            set_id=stored.set_id,
+            set_name=description.name,
+            sequence=sequence,
+            request_id=request_id,
+            state=ReleaseState.PENDING,
+            manifest=sign_header(header, self._signing_keys),
+        )
+        self._ledger.charge_release(release, description.account, charge, account.spent_nano_epsilon)
+        self._guard.record(description.name, sequence, self._ledger.get_account(description.account))
+        return release
+
+    def _refuse(self, description: SetDescription, charge: Charge) -> None:
+        """Before any work: a rolled-back ledger, a Redis that is away, a spent budget (which the commit checks again)."""
+        with self._account_locks[description.account]:  # no charge lies between ledger and anchor while we compare
+            account = self._ledger.get_account(description.account)
+            self._guard.check(description.name, account)
+        left_epsilon = account.total_nano_epsilon - account.spent_nano_epsilon
+        left_delta = account.total_delta - account.spent_delta
+        if charge.nano_epsilon > left_epsilon or charge.delta > left_delta:
+            raise budget_exceeded(account, charge)
+
+    def _prove_min_size(self, stored: StoredSet, raw: NDArray[np.uint8]) -> None:
+        """An element sets at most k bits, so ones/k bounds the number of distinct elements too, also after a crash."""
+        promised = stored.description.privacy.min_size
+        if promised == 1 or stored.proven_size >= promised:
+            return
+        if -(-count_ones(raw) // stored.description.filter.hashes) < promised:
+            raise MinimumSizeUnproved(
+                f"set {stored.description.name}: cannot prove its promised min_size of {promised}; add elements, or "
+                "create a set that promises less",
+                field="min_size",
+                promised=promised,
+            )
+
+
+def _noisy_chunks(
+    raw: NDArray[np.uint8], bits: int, threshold: int, stream: KeyStream, hashes: list[bytes]
+) -> Iterator[bytes]:
+    """Perturb chunk by chunk, so that memory does not grow with the vector; append each chunk's SHA-256 to ``hashes``."""
+    for start in range(0, len(raw), CHUNK_BYTES):
+        piece = raw[start : start + CHUNK_BYTES]
+        chunk = perturb(piece, min(8 * len(piece), bits - 8 * start), threshold, stream).tobytes()
+        hashes.append(hashlib.sha256(chunk).digest())
+        yield chunk

@@ -1,0 +1,103 @@
+"""What the service remembers, as frozen records. Nothing here but `Upload` and `StoredSet.proven_size` depends on data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from veilset.core.params import FilterParameters, Normalization, PrivacyParameters
+
+
+@dataclass(frozen=True, slots=True)
+class SetDescription:
+    """A set as its owner made it: parameters only. Times are microseconds since the Unix epoch."""
+
+    name: str
+    filter: FilterParameters
+    privacy: PrivacyParameters
+    normalization: Normalization
+    account: str
+    created_at_us: int
+    declared_size: int
+    shared_seed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSet:
+    """A set in the ledger. ``set_id`` is never reused, so a re-created set shares no file with the deleted one.
+
+    proven_size: a lower bound on the number of distinct elements of finished uploads; secret, for the min_size check.
+    """
+
+    set_id: int
+    description: SetDescription
+    proven_size: int
+
+
+class UploadState(StrEnum):
+    """open → merging (finish accepted and on disk) → finished (part of the raw vector)."""
+
+    OPEN = "open"
+    MERGING = "merging"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One producer's upload into one set; ``count`` is its number of elements once finish was accepted."""
+
+    set_id: int
+    upload_id: str
+    state: UploadState
+    count: int
+
+
+class ReleaseState(StrEnum):
+    """charged (pending) → published → expired; lost = charged, but the bits were gone before they became visible."""
+
+    PENDING = "pending"
+    PUBLISHED = "published"
+    EXPIRED = "expired"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRelease:
+    """A charged release. ``manifest`` is the serialized SignedHeader; its bits lie in the artefact file."""
+
+    set_id: int
+    set_name: str
+    sequence: int
+    request_id: str
+    state: ReleaseState
+    manifest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one release costs: integer nano-ε (rounded up, ≥ 1) and exact δ."""
+
+    nano_epsilon: int
+    delta: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a set's releases and its account's charges had come, as seen outside the ledger."""
+
+    sequence: int
+    nano_epsilon: int
+    delta: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A budget account; outlives the sets that are charged to it."""
+
+    name: str
+    total_nano_epsilon: int
+    spent_nano_epsilon: int
+    total_delta: Fraction
+    spent_delta: Fraction
+    charges: int

@@ -1,0 +1,119 @@
+"""Noticing that the ledger was rolled back: an older copy restored, or the state folder lost.
+
+Whoever restores yesterday's state folder also restores yesterday's budget. So what was charged is remembered in two
+places outside it: an anchor file on another path, and the signed headers that readers see in Redis. Where either knows of
+more than the ledger does, nothing is published until an operator has charged what was lost. What cannot be told apart: an
+empty Redis, no anchor file and a fresh ledger look like a new service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from fractions import Fraction
+
+from veilset.core.budget import charge_delta, format_delta, format_nano_epsilon, parse_delta, to_nano_epsilon
+from veilset.core.signing import open_manifest
+from veilset.errors import FailedPrecondition, InvalidInput, NotFound, ReleaseRejected, StateRolledBack
+from veilset_server.ports import Anchor, Ledger, ReleaseStore
+from veilset_server.records import Account, Charge, Mark
+
+NOTHING = Mark(0, 0, Fraction(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the ledger does not know of a set: releases up to ``sequence`` and what they cost its account."""
+
+    sequence: int
+    nano_epsilon: int
+    delta: Fraction
+
+
+class RollbackGuard:
+    """Compares the ledger with the anchor and with Redis. public_keys: raw keys of this service's own signatures."""
+
+    def __init__(self, ledger: Ledger, store: ReleaseStore, anchor: Anchor, public_keys: Collection[bytes]) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._anchor = anchor
+        self._public_keys = public_keys
+
+    def check(self, set_name: str, account: Account) -> None:
+        """Raises StateRolledBack if a release of this set, or a charge to its account, is known that the ledger lacks;
+        FailedPrecondition if Redis points at a release that this service did not sign; Unavailable without Redis, or with
+        one that takes no writes."""
+        self._store.ping()
+        loss = self.loss(set_name, account)
+        if loss is not None:
+            raise StateRolledBack(
+                f"set {set_name}: the ledger is an older copy: releases up to {loss.sequence} are known that it lacks. "
+                f"Nothing is published until the loss is charged: veilset confirm-loss {set_name} "
+                f"--epsilon {format_nano_epsilon(loss.nano_epsilon)} --delta {format_delta(loss.delta)}",
+                set_name=set_name,
+                sequence=loss.sequence,
+                lost_epsilon=format_nano_epsilon(loss.nano_epsilon),
+                lost_delta=format_delta(loss.delta),
+            )
+
+    def loss(self, set_name: str, account: Account) -> Loss | None:
+        """What is known of the set and its account beyond the ledger; None if nothing. Raises as `check` does."""
+        marks = (self._anchor.read(set_name, account.name), self._store_mark(set_name))
+        sequence = max(mark.sequence for mark in marks)
+        nano = max(0, max(mark.nano_epsilon for mark in marks) - account.spent_nano_epsilon)
+        delta = max(Fraction(0), max(mark.delta for mark in marks) - account.spent_delta)
+        known = self._ledger.next_sequence(set_name) - 1
+        if sequence <= known and not nano and not delta:
+            return None
+        return Loss(max(sequence, known), nano, delta)
+
+    def _store_mark(self, set_name: str) -> Mark:
+        """What Redis shows: the newest header, if this service signed it."""
+        sequence = self._store.latest(set_name)
+        if not sequence:
+            return NOTHING
+        try:
+            header = open_manifest(self._store.manifest(set_name, sequence), self._public_keys)
+        except (ReleaseRejected, NotFound):
+            if sequence < self._ledger.next_sequence(set_name):
+                return NOTHING  # lost or damaged keys of a release that the ledger knows: reconcile restores them
+            raise FailedPrecondition(
+                f"set {set_name}: Redis points at release {sequence}, which this service did not sign; another service "
+                "or a lost state folder may have published it. Use another Redis database, or remove its keys",
+                field="redis",
+                sequence=sequence,
+            ) from None
+        return Mark(header.sequence, header.total_nano_epsilon, parse_delta(header.total_delta))
+
+    def record(self, set_name: str, sequence: int, account: Account) -> None:
+        """Remember outside the state folder what the ledger has just committed."""
+        self._anchor.write(set_name, account.name, Mark(sequence, account.spent_nano_epsilon, account.spent_delta))
+
+    def catch_up(self, set_name: str, account: Account) -> None:
+        """Bring the anchor up to the ledger: a crash may have come between a commit and its mark."""
+        known = Mark(self._ledger.next_sequence(set_name) - 1, account.spent_nano_epsilon, account.spent_delta)
+        mark = self._anchor.read(set_name, account.name)
+        if (known.sequence, known.nano_epsilon) > (mark.sequence, mark.nano_epsilon):
+            self._anchor.write(set_name, account.name, known)
+
+    def confirm(self, set_name: str, epsilon: float, delta: float, reason: str) -> Account:
+        """Charge an operator's statement of what was lost, at least what is known, and let publishing go on.
+
+        Raises NotFound, InvalidInput (less than what is known), FailedPrecondition (nothing was lost), BudgetExceeded
+        (raise the budget first).
+        """
+        account = self._ledger.get_account(self._ledger.get_set(set_name).description.account)
+        loss = self.loss(set_name, account)
+        if loss is None:
+            raise FailedPrecondition(
+                f"set {set_name}: nothing is known that the ledger lacks; there is no loss to charge"
+            )
+        charge = Charge(to_nano_epsilon(epsilon) if epsilon > 0 else 1, charge_delta(delta))
+        if charge.nano_epsilon < loss.nano_epsilon:
+            raise InvalidInput("epsilon", f"at least {format_nano_epsilon(loss.nano_epsilon)}, which is known", epsilon)
+        if charge.delta < loss.delta:
+            raise InvalidInput("delta", f"at least {format_delta(loss.delta)}, which is known", delta)
+        last = max(loss.sequence, self._ledger.next_sequence(set_name))
+        found = self._ledger.charge_lost_releases(set_name, last, account.name, charge, reason)
+        self.record(set_name, last, found)
+        return found

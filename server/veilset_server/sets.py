@@ -1,0 +1,177 @@
+"""Creating, describing and deleting sets, and their budgets. Reads no element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from veilset.core import planner
+from veilset.core.budget import charge_delta, to_nano_epsilon
+from veilset.core.params import (
+    MAX_BUDGET_EPSILON,
+    MAX_SIZE,
+    FilterParameters,
+    HashScheme,
+    Normalization,
+    PrivacyParameters,
+    check_integer,
+    check_name,
+)
+from veilset.errors import InvalidInput, LimitExceeded, PoorUtility
+from veilset_server.delivery import Delivery
+from veilset_server.locks import KeyedLocks
+from veilset_server.ports import Clock, Entropy, Ledger, VectorStore
+from veilset_server.records import SetDescription, StoredSet
+
+MAX_SEQUENCE = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SetRequest:
+    """A set as asked for; 0, None or "" mean "choose for me" as in membership.proto's CreateSetRequest."""
+
+    name: str
+    size: int
+    privacy: PrivacyParameters
+    bits: int = 0
+    hashes: int = 0
+    max_bytes: int = 0
+    scheme: HashScheme = HashScheme.MMH3
+    seed: int | None = None
+    normalization: Normalization = Normalization.NONE
+    account: str = ""
+    budget_epsilon: float = 0.0
+    budget_delta: float | None = None
+    allow_poor_utility: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetLimits:
+    """What one service accepts: the longest vector in bits, and the number of sets."""
+
+    max_bits: int = 1 << 35
+    max_sets: int = 10_000
+
+
+class Sets:
+    """Creates and deletes sets. ``set_locks`` guard the raw vectors."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        files: VectorStore,
+        entropy: Entropy,
+        clock: Clock,
+        set_locks: KeyedLocks,
+        delivery: Delivery,
+        limits: SetLimits,
+    ) -> None:
+        self._ledger = ledger
+        self._files = files
+        self._entropy = entropy
+        self._clock = clock
+        self._set_locks = set_locks
+        self._delivery = delivery
+        self._limits = limits
+
+    def create(self, request: SetRequest) -> tuple[StoredSet, planner.Plan]:
+        """Create an empty set and its budget account; returns it with the rates to expect.
+
+        Raises InvalidInput, AlreadyExists, PoorUtility (unless allowed), LimitExceeded, StorageFull; nothing is left
+        behind then.
+        """
+        check_name("name", request.name)
+        account = check_name("account", request.account or request.name)
+        plan = self._plan(request)
+        if plan.bits > self._limits.max_bits:
+            raise LimitExceeded(
+                f"bits: {plan.bits} are more than this service's limit of {self._limits.max_bits}",
+                field="bits",
+                limit=self._limits.max_bits,
+            )
+        if plan.efficiency < planner.MINIMUM_EFFICIENCY and not request.allow_poor_utility:
+            raise _poor(request, plan)
+        privacy = request.privacy
+        budget_epsilon = request.budget_epsilon or privacy.epsilon
+        if not privacy.epsilon <= budget_epsilon <= MAX_BUDGET_EPSILON:
+            allowed = f"a number in [epsilon ({privacy.epsilon:g}), {MAX_BUDGET_EPSILON:g}]"
+            raise InvalidInput("budget_epsilon", allowed, budget_epsilon)
+        seed = self._entropy.seed32() if request.seed is None else request.seed
+        description = SetDescription(
+            name=request.name,
+            filter=FilterParameters(plan.bits, plan.hashes, request.scheme, seed),
+            privacy=privacy,
+            normalization=request.normalization,
+            account=account,
+            created_at_us=self._clock.now_us(),
+            declared_size=request.size,
+            shared_seed=request.seed is not None,
+        )
+        stored = self._ledger.create_set(
+            description, to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon), self._limits.max_sets
+        )
+        try:
+            self._files.create_vector(stored.set_id, description.filter.vector_bytes)
+        except BaseException:
+            self._ledger.delete_set(request.name)
+            self._files.remove_set(stored.set_id)
+            raise
+        return stored, plan
+
+    def _plan(self, request: SetRequest) -> planner.Plan:
+        check_integer("size", request.size, 1, MAX_SIZE)
+        if bool(request.bits) != bool(request.hashes):
+            raise InvalidInput("bits" if request.hashes else "hashes", "given together with the other, or neither")
+        if request.bits:
+            return planner.evaluate(request.size, request.privacy, request.bits, request.hashes)
+        wanted = planner.PlanRequest(
+            request.size,
+            request.privacy,
+            max_bytes=request.max_bytes or None,
+            min_efficiency=0.0 if request.allow_poor_utility else planner.MINIMUM_EFFICIENCY,
+        )
+        if wanted.limit_bits > self._limits.max_bits:
+            wanted = replace(wanted, max_bytes=self._limits.max_bits // 8)
+        return planner.plan(wanted)
+
+    def delete(self, name: str) -> None:
+        """Delete a set, its raw vector and its releases; its charges stay.
+
+        The releases go from the release store first: if it cannot be reached nothing is deleted, and a crash behind
+        that step leaves a set whose releases the next reconcile restores. Raises NotFound, Unavailable.
+        """
+        stored = self._ledger.get_set(name)
+        with self._delivery.locks[name], self._set_locks[stored.set_id]:
+            releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)
+            self._delivery.forget(name, releases)
+            self._ledger.delete_set(name)
+            self._files.remove_set(stored.set_id)
+            for release in releases:
+                self._files.remove_artefact(release.set_id, release.sequence)
+
+
+def _delta_budget(request: SetRequest, budget_epsilon: float) -> Fraction:
+    """As many deltas as the budget holds epsilons, unless given."""
+    delta = charge_delta(request.privacy.delta)
+    if request.budget_delta is None:
+        return delta * int(budget_epsilon / request.privacy.epsilon + 1e-9)
+    if not request.privacy.delta <= request.budget_delta <= 1:
+        raise InvalidInput("budget_delta", f"a number in [delta ({request.privacy.delta:g}), 1]", request.budget_delta)
+    return charge_delta(request.budget_delta)
+
+
+def _poor(request: SetRequest, plan: planner.Plan) -> PoorUtility:
+    better = planner.plan(planner.PlanRequest(request.size, request.privacy, min_efficiency=0.0))
+    return PoorUtility(
+        f"bits and hashes: {plan.bits} bits and {plan.hashes} hashes at epsilon {request.privacy.epsilon:g} answer with "
+        f"TPR {plan.true_positive_rate:.3f} and FPR {plan.false_positive_rate:.3f}, an efficiency of "
+        f"{plan.efficiency:.3f}; {better.bits} bits and {better.hashes} hashes reach {better.efficiency:.3f}. "
+        "Set allow_poor_utility to create it all the same",
+        field="bits",
+        efficiency=plan.efficiency,
+        true_positive_rate=plan.true_positive_rate,
+        false_positive_rate=plan.false_positive_rate,
+        better_bits=better.bits,
+        better_hashes=better.hashes,
+        better_efficiency=better.efficiency,
+    )
