@@ -1,0 +1,54 @@
+"""Elements become the same bytes for producers and readers, and bad ones are refused without being repeated."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilset.core.normalization import Element, normalize
+from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
+from veilset.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("profile", "element", "expected"),
+    [
+        (Normalization.NONE, " Straße ", " Straße ".encode()),
+        (Normalization.NONE, b"\xff\x00", b"\xff\x00"),
+        (Normalization.TRIM_CASEFOLD, " Straße\t", b"strasse"),
+        (Normalization.TRIM_CASEFOLD, b" ABC ", b"abc"),
+        (Normalization.NFC, "e\u0301", "é".encode()),
+        (Normalization.EMAIL, " Alice@EXAMPLE.com ", b"alice@example.com"),
+        (Normalization.EMAIL, "bob@bücher.example", b"bob@xn--bcher-kva.example"),
+        (Normalization.EMAIL, '"a@b"@example.com', b'"a@b"@example.com'),
+    ],
+)
+def test_profiles(profile: Normalization, element: Element, expected: bytes) -> None:
+    assert normalize([element], profile) == [expected]
+
+
+@pytest.mark.parametrize("profile", list(Normalization))
+@pytest.mark.parametrize("element", ["\ud800marker", "", b"", "m" * (MAX_ELEMENT_BYTES + 1), 7, None])
+def test_refusals_name_the_field_and_never_the_element(profile: Normalization, element: object) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        normalize([element], profile)  # type: ignore[list-item]
+    assert caught.value.field == "element"
+    assert "marker" not in str(caught.value)
+    assert "mmm" not in str(caught.value)
+
+
+@pytest.mark.parametrize("element", ["no-at-sign", "@example.com", "alice@", "alice@exa mple..com"])
+def test_email_profile_refuses_what_is_no_address(element: str) -> None:
+    with pytest.raises(InvalidInput, match="e-mail"):
+        normalize([element], Normalization.EMAIL)
+
+
+@given(st.lists(st.text(min_size=1, max_size=20)), st.sampled_from([Normalization.TRIM_CASEFOLD, Normalization.NFC]))
+def test_text_and_its_bytes_normalise_alike(texts: list[str], profile: Normalization) -> None:
+    kept = [text for text in texts if text.strip() and text.isprintable()]
+    assert normalize(kept, profile) == normalize([text.encode() for text in kept], profile)
+
+
+@given(st.lists(st.one_of(st.text(min_size=1, max_size=9).filter(str.isprintable), st.binary(min_size=1, max_size=9))))
+def test_the_fast_path_changes_nothing(mixed: list[str | bytes]) -> None:
+    one_by_one = [normalize([element])[0] for element in mixed]
+    assert normalize(mixed) == one_by_one

@@ -1,0 +1,160 @@
+"""Headers, manifests and chunks: what was written is read back, and nothing else is accepted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veilset.core.params import (
+    Adjacency,
+    Calibration,
+    FilterParameters,
+    HashScheme,
+    Normalization,
+    PrivacyParameters,
+)
+from veilset.core.release import (
+    CHUNK_BYTES,
+    NoisyCount,
+    ReleaseHeader,
+    check_chunk,
+    chunk_sizes,
+    decode_header,
+    encode_header,
+    hash_chunks,
+    split_chunks,
+)
+from veilset.core.signing import key_id, open_manifest, sign_header
+from veilset.errors import ReleaseRejected
+from veilset.v1 import release_pb2
+
+VECTOR = np.arange(1000, dtype=np.uint32).view(np.uint8)
+HEADER = ReleaseHeader(
+    set_name="customers",
+    sequence=3,
+    filter=FilterParameters(bits=8 * len(VECTOR), hashes=2, scheme=HashScheme.MMH3, seed=7),
+    privacy=PrivacyParameters(3.0, 1e-9, Adjacency.ADD_REMOVE, Calibration.EXACT, 2, 10),
+    normalization=Normalization.EMAIL,
+    changed_bits=4,
+    epsilon0=0.75,
+    flip_threshold=1 << 62,
+    created_at_us=1_700_000_000_000_000,
+    chunk_sha256=hash_chunks(split_chunks(VECTOR)),
+    total_nano_epsilon=9_000_000_000,
+    total_delta="3e-9",
+    count=NoisyCount(-2, "laplace", 1.0, 2, 0.5, 0.0),
+)
+KEY = Ed25519PrivateKey.generate()
+
+
+def test_header_round_trip() -> None:
+    assert decode_header(encode_header(HEADER)) == HEADER
+    assert decode_header(encode_header(replace(HEADER, count=None, shared_seed=True))).count is None
+
+
+def test_header_bytes_are_deterministic() -> None:
+    assert encode_header(HEADER) == encode_header(decode_header(encode_header(HEADER)))
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        ({"format_version": 2}, "format_version"),
+        ({"set_name": "../x"}, "set_name"),
+        ({"sequence": 0}, "sequence"),
+        ({"flip_threshold": 0}, "flip_threshold"),
+        ({"flip_threshold": (1 << 63) + 1}, "flip_threshold"),
+        ({"epsilon0": float("nan")}, "epsilon0"),
+        ({"epsilon0": 64.5}, "epsilon0"),
+        ({"vector_bytes": 3999}, "vector_bytes"),
+        ({"chunk_bytes": 1}, "chunk_bytes"),
+        ({"chunk_sha256": [b"\0" * 32] * 2}, "chunk_sha256"),
+        ({"chunk_sha256": [b"\0" * 31]}, "chunk_sha256"),
+        ({"normalization": 99}, "normalization"),
+        ({"total_delta": "lots"}, "total_delta"),
+    ],
+)
+def test_inconsistent_headers_are_rejected_by_name(change: dict[str, object], check: str) -> None:
+    message = release_pb2.ReleaseHeader.FromString(encode_header(HEADER))
+    for name, value in change.items():
+        if isinstance(value, list):
+            del getattr(message, name)[:]
+            getattr(message, name).extend(value)
+        else:
+            setattr(message, name, value)
+    with pytest.raises(ReleaseRejected) as caught:
+        decode_header(message.SerializeToString())
+    assert caught.value.details["check"] == check
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("bits", 1 << 60), ("bits", 7), ("hashes", 0), ("hashes", 10**9), ("scheme", 9)]
+)
+def test_hostile_filter_parameters_are_rejected(field: str, value: int) -> None:
+    message = release_pb2.ReleaseHeader.FromString(encode_header(HEADER))
+    if field == "hashes":
+        value %= 1 << 32
+    setattr(message.filter, field, value)
+    with pytest.raises(ReleaseRejected):
+        decode_header(message.SerializeToString())
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_rejected_not_crashed_on(data: bytes) -> None:
+    with pytest.raises(ReleaseRejected):
+        decode_header(data)
+    with pytest.raises(ReleaseRejected):
+        open_manifest(data)
+
+
+def test_manifest_opens_with_any_pinned_signer() -> None:
+    other = Ed25519PrivateKey.generate()
+    manifest = sign_header(HEADER, [KEY, other])
+    for key in (KEY, other):
+        assert open_manifest(manifest, [key.public_key().public_bytes_raw()]) == HEADER
+    assert open_manifest(manifest) == HEADER
+
+
+def test_a_stranger_signature_is_refused_where_a_key_is_pinned() -> None:
+    stranger = Ed25519PrivateKey.generate()
+    with pytest.raises(ReleaseRejected, match="pinned"):
+        open_manifest(sign_header(HEADER, [stranger]), [KEY.public_key().public_bytes_raw()])
+
+
+def test_every_flipped_byte_of_a_manifest_is_refused() -> None:
+    """S6: with a pinned key no single changed byte passes, wherever it lies, unless it leaves header and signature."""
+    manifest = sign_header(HEADER, [KEY])
+    pinned = [KEY.public_key().public_bytes_raw()]
+    for index in range(len(manifest)):
+        changed = bytearray(manifest)
+        changed[index] ^= 0x41
+        try:
+            header = open_manifest(bytes(changed), pinned)
+        except ReleaseRejected:
+            continue
+        assert header == HEADER, "a change that passes must be of something unsigned, such as the key's name"
+
+
+def test_key_id_names_the_raw_key() -> None:
+    assert key_id(b"\0" * 32) == "66687aadf862bd77"
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 3 * CHUNK_BYTES))
+def test_chunk_sizes_add_up(length: int) -> None:
+    sizes = chunk_sizes(length)
+    assert sum(sizes) == length
+    assert all(size == CHUNK_BYTES for size in sizes[:-1])
+    assert 1 <= sizes[-1] <= CHUNK_BYTES
+
+
+def test_chunks_are_checked_for_length_and_content() -> None:
+    chunk = VECTOR.tobytes()
+    assert check_chunk(HEADER, 0, chunk) == chunk
+    with pytest.raises(ReleaseRejected, match="3999 bytes"):
+        check_chunk(HEADER, 0, chunk[:-1])
+    with pytest.raises(ReleaseRejected, match="hash"):
+        check_chunk(HEADER, 0, chunk[:-1] + b"x")

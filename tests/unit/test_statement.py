@@ -1,0 +1,52 @@
+"""The statement says unit, relation, both ε and δ, calibration with its assumption, and the attacker's limit."""
+
+from dataclasses import replace
+
+import pytest
+
+from veilset.core.params import Adjacency, Calibration, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.release import NoisyCount, ReleaseHeader
+from veilset.core.statement import make_statement
+
+HEADER = ReleaseHeader(
+    set_name="s",
+    sequence=2,
+    filter=FilterParameters(64, 1),
+    privacy=PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE),
+    normalization=Normalization.NONE,
+    changed_bits=1,
+    epsilon0=1.0,
+    flip_threshold=1 << 62,
+    created_at_us=0,
+    chunk_sha256=(b"\0" * 32,),
+    total_nano_epsilon=2_000_000_000,
+    total_delta="2e-9",
+)
+
+
+def test_all_parts_are_said() -> None:
+    text = str(make_statement(HEADER))
+    for part in ("one element", "add-remove", "ε = 1,", "δ = 1e-09", "w-quantile", "random oracle", "ε = 2,", "73.11%", "88.08%"):
+        assert part in text
+
+
+def test_user_level_units_and_promised_sizes_are_said() -> None:
+    privacy = PrivacyParameters(1.0, 1e-9, Adjacency.REPLACE_ONE, Calibration.EXACT, elements_per_user=5, min_size=1000)
+    found = make_statement(replace(HEADER, privacy=privacy))
+    assert found.unit == "one user's at most 5 elements"
+    assert "size of the set is public" in found.relation
+    assert "at least 1000 distinct elements" in found.relation
+
+
+def test_worst_case_assumes_nothing_and_has_no_delta() -> None:
+    found = make_statement(
+        replace(HEADER, privacy=PrivacyParameters(1.0, 1e-3, Adjacency.ADD_REMOVE, Calibration.WORST_CASE))
+    )
+    assert found.delta == 0
+    assert "nothing about the hash" in str(found)
+
+
+def test_a_bought_count_adds_to_what_the_release_promises() -> None:
+    found = make_statement(replace(HEADER, count=NoisyCount(5, "laplace", 2.0, 1, 0.5, 1e-9)))
+    assert found.epsilon == pytest.approx(1.5)
+    assert found.delta == pytest.approx(2e-9)
