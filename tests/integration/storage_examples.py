@@ -1,0 +1,178 @@
+"""Sets, releases and folders for the storage tests, and a worker process to race and to kill.
+
+Run as a script it is the worker: ``storage_examples.py COMMAND FOLDER ARGUMENT``. It writes a line for everything that it
+was told is done, so that a test that kills it knows what must have survived.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.budget import NANO, charge_delta
+from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition
+from veilset_server.adapters.ledger_file import LEDGER_NAME
+from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.vector_files import VectorFiles
+from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
+
+LEDGER_ID = "0123456789abcdef0123456789abcdef"
+MAX_SETS = 1000
+
+
+class StoppedClock:
+    """Clock port that the test turns by hand."""
+
+    def __init__(self, now_us: int = 1_700_000_000_000_000) -> None:
+        self.time_us = now_us
+
+    def now_us(self) -> int:
+        """The time that was set."""
+        return self.time_us
+
+
+def new_ledger(folder: Path) -> SqliteLedger:
+    """An empty ledger in ``folder``."""
+    return SqliteLedger.create(folder / LEDGER_NAME, LEDGER_ID, StoppedClock())
+
+
+def open_ledger(folder: Path) -> SqliteLedger:
+    """The ledger in ``folder``, verified."""
+    return SqliteLedger(folder / LEDGER_NAME, LEDGER_ID, StoppedClock())
+
+
+def new_files(folder: Path) -> VectorFiles:
+    """The files of ``folder``, made a state folder's if it is not one."""
+    for name in ("vectors", "spools", "artefacts"):
+        (folder / name).mkdir(exist_ok=True)
+    return VectorFiles(folder)
+
+
+def description(name: str = "guests", account: str | None = None) -> SetDescription:
+    """A set whose every parameter differs from its default."""
+    return SetDescription(
+        name=name,
+        filter=FilterParameters(bits=1 << 16, hashes=3, seed=77),
+        privacy=PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, elements_per_user=2, min_size=50),
+        normalization=Normalization.EMAIL,
+        account=account or name,
+        created_at_us=1_700_000_000_000_000,
+        declared_size=10_000,
+        shared_seed=True,
+    )
+
+
+def add_set(
+    ledger: SqliteLedger, name: str = "guests", account: str | None = None, epsilon: int = 100, delta: float = 1e-6
+) -> StoredSet:
+    """A set, with the budget of its account if that is new."""
+    return ledger.create_set(description(name, account), epsilon * NANO, charge_delta(delta), MAX_SETS)
+
+
+def charge_of(epsilon: int = 1, delta: float = 1e-9) -> Charge:
+    """What a release costs."""
+    return Charge(epsilon * NANO, charge_delta(delta))
+
+
+def release_of(stored: StoredSet, sequence: int, request_id: str) -> StoredRelease:
+    """A pending release with a manifest of its own."""
+    name = stored.description.name
+    manifest = f"manifest of {name} {sequence} for {request_id}".encode()
+    return StoredRelease(stored.set_id, name, sequence, request_id, ReleaseState.PENDING, manifest)
+
+
+def publish(ledger: SqliteLedger, stored: StoredSet, request_id: str, charge: Charge) -> StoredRelease:
+    """Charge the set's next release as the use case does: read, then commit what was read, and again if it moved."""
+    while True:
+        spent = ledger.get_account(stored.description.account).spent_nano_epsilon
+        release = release_of(stored, ledger.next_sequence(stored.description.name), request_id)
+        try:
+            ledger.charge_release(release, stored.description.account, charge, spent)
+        except BudgetExceeded:
+            raise
+        except (FailedPrecondition, AlreadyExists):
+            continue
+        return release
+
+
+def digests_of(batch: int, count: int = 5) -> NDArray[np.uint64]:
+    """The digests of one batch, the same each time."""
+    return np.random.default_rng(batch).integers(0, 1 << 64, (count, 2), np.uint64)
+
+
+def start_worker(command: str, folder: Path, argument: str) -> subprocess.Popen[str]:
+    """The worker process, with pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", __file__, command, str(folder), argument],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def read_line(worker: subprocess.Popen[str]) -> str:
+    """The next line that the worker writes."""
+    assert worker.stdout is not None
+    return worker.stdout.readline().strip()
+
+
+def kill(worker: subprocess.Popen[str]) -> list[str]:
+    """SIGKILL; returns the lines that the worker had written and nobody read."""
+    assert worker.stdout is not None
+    worker.kill()
+    rest = worker.stdout.read()  # not communicate(), which passes by what readline() took in advance
+    worker.communicate()
+    assert worker.returncode == -signal.SIGKILL
+    return rest.split()
+
+
+def main(command: str, folder: Path, argument: str) -> None:
+    """What the worker does."""
+    match command:
+        case "race":  # 100 charges for one set of a shared account
+            with open_ledger(folder) as ledger:
+                stored = ledger.get_set(argument)
+                granted = 0
+                print("ready", flush=True)
+                sys.stdin.readline()  # so that all start together
+                for number in range(100):
+                    try:
+                        publish(ledger, stored, f"{argument}-{number}", charge_of())
+                    except BudgetExceeded:
+                        continue
+                    granted += 1
+            print(granted)
+        case "charge":  # until killed
+            with open_ledger(folder) as ledger:
+                stored = ledger.get_set(argument)
+                for number in range(sys.maxsize):
+                    print(publish(ledger, stored, f"{number}", Charge(1, Fraction(0))).sequence, flush=True)
+        case "append":  # until killed, batches of 1 to 1 MiB
+            spool = new_files(folder).open_spool(1, argument)
+            for batch in range(spool.sequence + 1, sys.maxsize):
+                spool.append(batch, digests_of(batch, 1 << (batch * 7 % 17)))
+                print(batch, flush=True)
+        case "crash":  # end in the middle of a transaction, with its pages in the file and the journal beside it
+            crash_in_transaction(folder, argument)
+
+
+def crash_in_transaction(folder: Path, set_name: str) -> None:
+    """Write rows until pages spill into the file, then die before the commit."""
+    ledger = open_ledger(folder)
+    with ledger._file.transaction() as transaction:
+        transaction.execute("PRAGMA cache_size = 1")
+        for number in range(2000):
+            transaction.execute("INSERT INTO accounts (name) VALUES (?)", (f"{set_name}-{number}",))
+        print("spilled", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,150 @@
+"""A full disk: every write is refused cleanly, nothing half-made stays, and all goes on once there is space."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from storage_examples import StoppedClock, add_set, charge_of, digests_of, publish
+
+from veilset.errors import StorageFull
+from veilset_server.adapters.opened_state import OpenedState, open_state
+
+BYTES = 2 << 20
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[OpenedState]:
+    """A state folder on a file system of its own, of 2 MiB."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    mounting = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={BYTES}", "tmpfs", str(volume)], capture_output=True, check=False
+    )
+    if not mounting or mounting.returncode != 0:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        with open_state(volume / "state", StoppedClock()) as opened:
+            yield opened
+    finally:
+        subprocess.run(["umount", str(volume)], check=True)
+
+
+def fill_up(state: OpenedState) -> Path:
+    """Use up the disk to the last byte; removing the file gives the space back."""
+    path = state.folder.path.parent / "ballast"
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            while True:
+                try:
+                    file.write(bytes(size))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    break
+    return path
+
+
+def names(state: OpenedState) -> set[str]:
+    """All files of the folder."""
+    return {str(path.relative_to(state.folder.path)) for path in state.folder.path.rglob("*")}
+
+
+def test_a_vector_that_does_not_fit_is_refused_when_it_is_made(state: OpenedState) -> None:
+    """Not by SIGBUS when it is written to; nothing is left, and a smaller one fits."""
+    before = names(state)
+    with pytest.raises(StorageFull, match="vectors/1"):
+        state.files.create_vector(1, 2 * BYTES)
+    assert names(state) == before
+    state.files.create_vector(1, BYTES // 2)
+    with state.files.open_vector(1, BYTES // 2) as vector:
+        fill_up(state)
+        vector[:] = 0xFF
+        state.files.sync_vector(vector)
+        assert vector.min() == 0xFF
+
+
+def test_a_batch_that_does_not_fit_is_not_held(state: OpenedState) -> None:
+    """The batches before it are; the same batch goes in once there is space, and after a reopen too."""
+    spool = state.files.open_spool(1, "u")
+    spool.append(1, digests_of(1))
+    ballast = fill_up(state)
+    for _ in range(3):
+        with pytest.raises(StorageFull, match="spools/"):
+            spool.append(2, digests_of(2, 20_000))
+    assert (spool.sequence, spool.elements) == (1, 5)
+    spool.close()
+    spool = state.files.open_spool(1, "u")
+    assert (spool.sequence, spool.elements) == (1, 5)
+    ballast.unlink()
+    spool.append(2, digests_of(2, 20_000))
+    assert (spool.sequence, spool.elements) == (2, 20_005)
+    spool.close()
+
+
+def test_a_batch_of_which_a_part_fits_is_taken_back(state: OpenedState) -> None:
+    """The kernel writes what fits and says so; the file is as before."""
+    spool = state.files.open_spool(1, "u")
+    ballast = fill_up(state)
+    os.truncate(ballast, ballast.stat().st_size - 8 * 4096)
+    (path,) = (state.folder.path / "spools").iterdir()
+    before = path.read_bytes()
+    with pytest.raises(StorageFull):
+        spool.append(1, digests_of(1, 20_000))
+    assert path.read_bytes() == before
+    spool.close()
+
+
+def test_an_artefact_that_does_not_fit_draws_no_noise(state: OpenedState) -> None:
+    """It is refused before its first chunk is asked for, and leaves nothing."""
+    fill_up(state)
+    before = names(state)
+
+    class Noise:
+        def __iter__(self) -> Noise:
+            return self
+
+        def __next__(self) -> bytes:
+            raise AssertionError("asked for noise without a place for it")
+
+    with pytest.raises(StorageFull, match="artefacts/1-1"):
+        state.files.write_artefact(1, 1, Noise(), 1 << 16)
+    assert names(state) == before
+
+
+def test_a_ledger_on_a_full_disk_refuses_and_goes_on(state: OpenedState) -> None:
+    """No charge is half-made: refused ones are not there, granted ones are; all is sound at the next start."""
+    stored = add_set(state.ledger, epsilon=1000, delta=1e-3)
+    publish(state.ledger, stored, "before", charge_of())
+    ballast = fill_up(state)
+    with pytest.raises(StorageFull, match=r"ledger\.db"):
+        publish(state.ledger, stored, "during", charge_of())
+    with pytest.raises(StorageFull):
+        add_set(state.ledger, "other")
+    assert state.ledger.get_account("guests").charges == 1
+    ballast.unlink()
+    assert publish(state.ledger, stored, "during", charge_of()).sequence == 2
+    path = state.folder.path
+    state.ledger.close()
+    state.folder.close()
+    with open_state(path, StoppedClock()) as reopened:
+        assert reopened.ledger.get_account("guests").charges == 2
+
+
+def test_a_full_disk_does_not_keep_the_server_from_starting(state: OpenedState) -> None:
+    """It reads, and refuses what has to be written."""
+    add_set(state.ledger)
+    state.files.create_vector(1, 8192)
+    ballast = fill_up(state)
+    state.ledger.close()
+    state.folder.close()
+    with open_state(state.folder.path, StoppedClock()) as reopened:
+        assert reopened.ledger.get_set("guests").set_id == 1
+        with pytest.raises(StorageFull):
+            reopened.files.open_spool(1, "u")
+    ballast.unlink()

@@ -1,0 +1,345 @@
+"""The ledger port: what each method does and refuses, and that it is all still there after a reopen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from storage_examples import (
+    LEDGER_ID,
+    StoppedClock,
+    add_set,
+    charge_of,
+    description,
+    new_ledger,
+    open_ledger,
+    publish,
+    release_of,
+)
+
+from veilset.core.budget import NANO, charge_delta
+from veilset.core.params import FilterParameters, PrivacyParameters
+from veilset.errors import (
+    AlreadyExists,
+    BudgetExceeded,
+    FailedPrecondition,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+)
+from veilset_server.adapters.ledger_file import LEDGER_NAME
+from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.ports import Ledger
+from veilset_server.records import Charge, ReleaseState, SetDescription, UploadState
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    with new_ledger(tmp_path) as opened:
+        port: Ledger = opened  # checked by mypy
+        assert port is opened
+        yield opened
+
+
+# Sets
+
+
+def test_a_set_comes_back_as_it_was_described(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """Every field survives, across a reopen too."""
+    stored = add_set(ledger)
+    assert stored.description == description()
+    assert stored.proven_size == 0
+    assert ledger.get_set("guests") == ledger.get_set_by_id(stored.set_id) == stored
+    ledger.close()
+    with open_ledger(tmp_path) as reopened:
+        assert reopened.get_set("guests") == stored
+        assert type(reopened.get_set("guests").description.filter.scheme) is type(stored.description.filter.scheme)
+
+
+def test_what_a_description_holds_is_known_to_the_ledger() -> None:
+    """A new field needs a default (older rows lack it) and, if it is an enumeration, a conversion in ledger_sets."""
+    assert [field.name for field in fields(FilterParameters)] == ["bits", "hashes", "scheme", "seed"]
+    assert [field.name for field in fields(PrivacyParameters)] == [
+        *("epsilon", "delta", "adjacency", "calibration", "elements_per_user", "min_size"),
+    ]
+    assert [field.name for field in fields(SetDescription)] == [
+        *("name", "filter", "privacy", "normalization", "account", "created_at_us", "declared_size", "shared_seed"),
+    ]
+
+
+def test_a_name_is_taken_until_its_set_is_deleted(ledger: SqliteLedger) -> None:
+    """And the id of a deleted set never comes again."""
+    first = add_set(ledger)
+    with pytest.raises(AlreadyExists):
+        add_set(ledger)
+    assert ledger.delete_set("guests") == first
+    with pytest.raises(NotFound):
+        ledger.get_set("guests")
+    with pytest.raises(NotFound):
+        ledger.get_set_by_id(first.set_id)
+    with pytest.raises(NotFound):
+        ledger.delete_set("guests")
+    again = add_set(ledger)
+    assert again.set_id > first.set_id
+    assert ledger.highest_set_id() == again.set_id
+
+
+def test_sets_are_limited_and_listed_by_name(ledger: SqliteLedger) -> None:
+    """Pages follow the names; deleted sets are not in them and do not count."""
+    for name in ("pear", "apple", "plum"):
+        add_set(ledger, name)
+    ledger.delete_set("plum")
+    assert [stored.description.name for stored in ledger.list_sets("", 10)] == ["apple", "pear"]
+    assert [stored.description.name for stored in ledger.list_sets("apple", 1)] == ["pear"]
+    assert ledger.list_sets("pear", 10) == []
+    with pytest.raises(LimitExceeded):
+        ledger.create_set(description("fig"), NANO, Fraction(0), max_sets=2)
+    with pytest.raises(NotFound, match="account"):
+        ledger.get_account("fig")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "A", "a" * 64, "a\0b", "-x"])
+def test_names_outside_the_alphabet_are_refused(ledger: SqliteLedger, name: str) -> None:
+    """Whatever the edge let through."""
+    with pytest.raises(InvalidInput):
+        add_set(ledger, name)
+    with pytest.raises(InvalidInput):
+        add_set(ledger, "guests", account=name or "-")
+
+
+# Uploads
+
+
+def test_an_upload_goes_from_open_over_merging_to_finished(ledger: SqliteLedger) -> None:
+    """Each step once, in order; the proven size grows at the last."""
+    set_id = add_set(ledger).set_id
+    assert ledger.open_upload(set_id, "u").state is UploadState.OPEN
+    assert (ledger.open_uploads(set_id), ledger.finished_uploads(set_id)) == (1, 0)
+    with pytest.raises(FailedPrecondition):
+        ledger.finish_upload(set_id, "u", 1)
+    ledger.accept_upload(set_id, "u", 12)
+    with pytest.raises(FailedPrecondition):
+        ledger.accept_upload(set_id, "u", 13)
+    assert [(upload.upload_id, upload.count) for upload in ledger.merging_uploads()] == [("u", 12)]
+    ledger.finish_upload(set_id, "u", 9)
+    with pytest.raises(FailedPrecondition):
+        ledger.finish_upload(set_id, "u", 9)
+    assert ledger.merging_uploads() == []
+    finished = ledger.open_upload(set_id, "u")
+    assert (finished.state, finished.count) == (UploadState.FINISHED, 12)
+    assert (ledger.open_uploads(set_id), ledger.finished_uploads(set_id)) == (0, 1)
+    assert ledger.get_set("guests").proven_size == 9
+
+
+def test_uploads_go_with_their_set(ledger: SqliteLedger) -> None:
+    """A re-created set knows none of them, nor the size that was proven."""
+    first = add_set(ledger).set_id
+    ledger.open_upload(first, "u")
+    ledger.accept_upload(first, "u", 3)
+    ledger.finish_upload(first, "u", 3)
+    ledger.delete_set("guests")
+    for step in (
+        ledger.open_upload,
+        lambda i, u: ledger.accept_upload(i, u, 3),
+        lambda i, u: ledger.finish_upload(i, u, 3),
+    ):
+        with pytest.raises(NotFound):
+            step(first, "u")
+    second = add_set(ledger)
+    assert second.proven_size == 0
+    assert ledger.open_upload(second.set_id, "u").state is UploadState.OPEN
+
+
+def test_only_open_uploads_can_be_dropped(tmp_path: Path) -> None:
+    """And the list of candidates goes by when they were opened."""
+    clock = StoppedClock()
+    with SqliteLedger.create(tmp_path / LEDGER_NAME, LEDGER_ID, clock) as ledger:
+        set_id = add_set(ledger).set_id
+        for upload_id in ("old", "accepted", "new"):
+            ledger.open_upload(set_id, upload_id)
+            clock.time_us += 1_000_000
+        ledger.accept_upload(set_id, "accepted", 1)
+        candidates = ledger.uploads_opened_before(clock.time_us - 1_000_000)
+        assert [upload.upload_id for upload in candidates] == ["old"]
+        assert ledger.drop_upload(set_id, "old")
+        assert not ledger.drop_upload(set_id, "old")
+        assert not ledger.drop_upload(set_id, "accepted")
+
+
+# Releases and budgets
+
+
+def test_a_release_is_charged_and_found_again(ledger: SqliteLedger) -> None:
+    """By sequence, as the newest, by request id, in lists."""
+    stored = add_set(ledger)
+    first = publish(ledger, stored, "monday", charge_of())
+    second = publish(ledger, stored, "tuesday", charge_of())
+    assert (first.sequence, second.sequence, ledger.next_sequence("guests")) == (1, 2, 3)
+    assert ledger.get_release("guests", 1) == first
+    assert ledger.get_release("guests", 0) == second
+    assert ledger.find_release("guests", "monday") == first
+    assert ledger.find_release("guests", "wednesday") is None
+    assert ledger.list_releases("guests", 0, 10) == [second, first]
+    assert ledger.list_releases("guests", 2, 10) == [first]
+    assert ledger.list_releases("guests", 0, 1) == [second]
+    assert ledger.releases_in_state("pending") == [first, second]
+    with pytest.raises(NotFound):
+        ledger.get_release("guests", 3)
+    account = ledger.get_account("guests")
+    assert (account.spent_nano_epsilon, account.spent_delta, account.charges) == (2 * NANO, Fraction(2, 10**9), 2)
+
+
+def test_both_epsilon_and_delta_have_to_fit(ledger: SqliteLedger) -> None:
+    """The last unit fits, one more does not, and the refusal tells the numbers; nothing is charged by it."""
+    stored = add_set(ledger, epsilon=3, delta=1e-8)
+    publish(ledger, stored, "a", Charge(2 * NANO, charge_delta(9e-9)))
+    with pytest.raises(BudgetExceeded) as refusal:
+        publish(ledger, stored, "b", Charge(NANO + 1, charge_delta(1e-9)))
+    assert refusal.value.details == {
+        "account": "guests",
+        "asked_epsilon": "1.000000001",
+        "asked_delta": "1e-9",
+        "spent_epsilon": "2",
+        "spent_delta": "9e-9",
+        "left_epsilon": "1",
+        "left_delta": "1e-9",
+        "total_epsilon": "3",
+        "total_delta": "1e-8",
+    }
+    with pytest.raises(BudgetExceeded):
+        publish(ledger, stored, "b", Charge(1, Fraction(1, 10**9) + Fraction(1, 10**30)))
+    assert ledger.get_account("guests").charges == 1
+    publish(ledger, stored, "b", Charge(NANO, charge_delta(1e-9)))
+    with pytest.raises(BudgetExceeded):
+        publish(ledger, stored, "c", Charge(1, Fraction(0)))
+
+
+@pytest.mark.parametrize("charge", [Charge(0, Fraction(0)), Charge(-1, Fraction(0)), Charge(1, Fraction(-1, 10))])
+def test_a_charge_cannot_give_back(ledger: SqliteLedger, charge: Charge) -> None:
+    """Nothing below one nano-unit, no negative δ."""
+    stored = add_set(ledger)
+    with pytest.raises(InvalidInput):
+        publish(ledger, stored, "a", charge)
+
+
+def test_request_ids_and_sequences_are_used_once(ledger: SqliteLedger) -> None:
+    """A taken one is AlreadyExists, a gap or an overtaken header FailedPrecondition; nothing is charged."""
+    stored = add_set(ledger)
+    publish(ledger, stored, "a", charge_of())
+    attempts = [
+        (release_of(stored, 2, "a"), NANO, AlreadyExists),
+        (release_of(stored, 1, "b"), NANO, AlreadyExists),
+        (release_of(stored, 3, "b"), NANO, FailedPrecondition),
+        (release_of(stored, 2, "b"), 0, FailedPrecondition),
+        (replace(release_of(stored, 2, "b"), state=ReleaseState.PUBLISHED), NANO, InvalidInput),
+        (replace(release_of(stored, 2, "b"), set_name="others"), NANO, InvalidInput),
+    ]
+    for release, expected_spent, error in attempts:
+        with pytest.raises(error):
+            ledger.charge_release(release, "guests", charge_of(), expected_spent)
+    with pytest.raises(InvalidInput):
+        ledger.charge_release(release_of(stored, 2, "b"), "other", charge_of(), NANO)
+    assert ledger.get_account("guests").charges == 1
+
+
+def test_an_account_is_shared_and_outlives_its_sets(ledger: SqliteLedger) -> None:
+    """Deletion and re-creation give back neither budget nor sequences, and do not change the budget."""
+    first = add_set(ledger, "a", account="team", epsilon=3)
+    other = add_set(ledger, "b", account="team", epsilon=1000)
+    publish(ledger, first, "r", charge_of())
+    publish(ledger, other, "r", charge_of())
+    ledger.delete_set("a")
+    again = add_set(ledger, "a", account="team", epsilon=1000)
+    assert ledger.find_release("a", "r") is None
+    assert publish(ledger, again, "r", charge_of()).sequence == 2
+    with pytest.raises(BudgetExceeded):
+        publish(ledger, other, "s", charge_of())
+    account = ledger.get_account("team")
+    assert (account.total_nano_epsilon, account.spent_nano_epsilon, account.charges) == (3 * NANO, 3 * NANO, 3)
+    assert [release.set_id for release in ledger.list_releases("a", 0, 9)] == [again.set_id, first.set_id]
+
+
+def test_a_deleted_set_cannot_be_charged_and_its_releases_rest(ledger: SqliteLedger) -> None:
+    """What was pending is lost, what was published is expired: nothing would deliver or restore them."""
+    stored = add_set(ledger)
+    publish(ledger, stored, "a", charge_of())
+    publish(ledger, stored, "b", charge_of())
+    ledger.mark_release(stored.set_id, 1, "published")
+    ledger.delete_set("guests")
+    states = [release.state for release in ledger.list_releases("guests", 0, 9)]
+    assert states == [ReleaseState.LOST, ReleaseState.EXPIRED]
+    with pytest.raises(NotFound):
+        ledger.charge_release(release_of(stored, 3, "c"), "guests", charge_of(), 2 * NANO)
+    add_set(ledger)
+    with pytest.raises(NotFound):
+        ledger.charge_release(release_of(stored, 3, "c"), "guests", charge_of(), 2 * NANO)
+
+
+def test_a_release_moves_forward_only(ledger: SqliteLedger) -> None:
+    """Every pair of states is either a step along, the same state again, or refused."""
+    stored = add_set(ledger)
+    onward = {
+        "pending": {"pending", "published", "expired", "lost"},
+        "published": {"published", "expired"},
+        "expired": {"expired"},
+        "lost": {"lost"},
+    }
+    pairs = [(before, after) for before in onward for after in onward]
+    for sequence, (before, after) in enumerate(pairs, start=1):
+        publish(ledger, stored, f"{sequence}", charge_of())
+        ledger.mark_release(stored.set_id, sequence, before)
+        if after in onward[before]:
+            ledger.mark_release(stored.set_id, sequence, after)
+        else:
+            with pytest.raises(FailedPrecondition):
+                ledger.mark_release(stored.set_id, sequence, after)
+        assert ledger.get_release("guests", sequence).state == (after if after in onward[before] else before)
+    with pytest.raises(NotFound):
+        ledger.mark_release(stored.set_id, 99, "lost")
+    with pytest.raises(InvalidInput):
+        ledger.mark_release(stored.set_id, 1, "unheard-of")
+
+
+def test_a_budget_is_only_ever_raised_and_each_raise_is_on_record(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """Both totals move up or stay; the audit rows survive a reopen."""
+    stored = add_set(ledger, epsilon=1, delta=1e-9)
+    publish(ledger, stored, "a", charge_of())
+    with pytest.raises(BudgetExceeded):
+        publish(ledger, stored, "b", charge_of())
+    account = ledger.raise_budget("guests", 2 * NANO, charge_delta(2e-9), "board of 4 May", 5)
+    assert (account.total_nano_epsilon, account.total_delta) == (2 * NANO, Fraction(2, 10**9))
+    publish(ledger, stored, "b", charge_of())
+    for nano_epsilon, delta in ((2 * NANO - 1, Fraction(1)), (3 * NANO, Fraction(1, 10**9)), (3 * NANO, Fraction(2))):
+        with pytest.raises(InvalidInput):
+            ledger.raise_budget("guests", nano_epsilon, delta, "down", 6)
+    with pytest.raises(InvalidInput):
+        ledger.raise_budget("guests", 3 * NANO, Fraction(1), "", 6)
+    with pytest.raises(NotFound):
+        ledger.raise_budget("nobody", NANO, Fraction(0), "why", 6)
+    ledger.close()
+    with open_ledger(tmp_path) as reopened:
+        history = reopened.budget_history("guests")
+    assert [(grant.total_nano_epsilon, grant.reason, grant.at_us) for grant in history] == [
+        (NANO, "account made", description().created_at_us),
+        (2 * NANO, "board of 4 May", 5),
+    ]
+
+
+def test_lost_releases_are_charged_and_their_sequences_skipped(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """The operator's answer to a rolled-back ledger: the amount is spent, no sequence comes again, no release appears."""
+    stored = add_set(ledger, epsilon=10)
+    publish(ledger, stored, "a", charge_of())
+    account = ledger.charge_lost_releases("guests", 4, "guests", charge_of(3), "restored the copy of 1 May")
+    assert (account.spent_nano_epsilon, account.charges) == (4 * NANO, 2)
+    assert ledger.next_sequence("guests") == 5
+    with pytest.raises(AlreadyExists):
+        ledger.charge_lost_releases("guests", 4, "guests", charge_of(3), "again")
+    with pytest.raises(BudgetExceeded):
+        ledger.charge_lost_releases("guests", 9, "guests", charge_of(7), "more than there is")
+    assert publish(ledger, stored, "b", charge_of()).sequence == 5
+    assert [release.sequence for release in ledger.list_releases("guests", 0, 9)] == [5, 1]
+    ledger.close()
+    open_ledger(tmp_path).close()
