@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
@@ -39,8 +38,8 @@ def connect_redis(url: str, timeout_seconds: float = 10.0) -> RedisClient:
     Connects at the first command. Two quick retries in place of redis-py's ten, so that an outage is told in seconds.
     Raises InvalidInput for any other URL; the URL is not repeated, since it may hold a password.
     """
-    scheme = urlsplit(url).scheme
-    if scheme not in SCHEMES:
+    scheme = url.split("://", 1)[0]
+    if scheme not in SCHEMES or "://" not in url:
         raise InvalidInput("redis", "a URL starting with " + ", ".join(f"{known}://" for known in SCHEMES))
     base = url.replace("+cluster", "", 1) if scheme.endswith("+cluster") else url
     try:
@@ -68,6 +67,6 @@ def transient() -> Iterator[None]:
     except _TRANSIENT as error:
         kind = type(error).__name__
         if type(error) is redis.exceptions.ResponseError:  # its text starts with the code, such as MISCONF
-            code = str(error).split(" ", 1)[0]
+            code = str(error).rpartition("caused error: ")[2].split(" ", 1)[0]  # a pipeline says more in front of it
             kind = code if code.isalpha() and code.isupper() else kind
         raise Unavailable(f"Redis: unavailable ({kind})", kind=kind) from None

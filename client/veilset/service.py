@@ -38,6 +38,8 @@ _OPTIONS = [
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 250),  # a service that restarts is back in a second or two
+    ("grpc.max_reconnect_backoff_ms", 5_000),
 ]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import grpc
@@ -59,17 +60,24 @@ async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
     with ExitStack() as stack:
         clock = SystemClock()
         state = stack.enter_context(open_state(settings.state, clock))
-        key = load_or_make_key(state.folder.path)
+        key = load_or_make_key(state.folder.path, may_make=state.ledger.highest_set_id() == 0)
         redis_url = settings.redis
         if redis_url is None:
             valkey = EmbeddedValkey(state.folder.path / "valkey", settings.embedded_port)
             redis_url = stack.enter_context(valkey).url
-        executor = stack.enter_context(ThreadPoolExecutor(settings.workers, thread_name_prefix="work"))
-        use_cases, ingest = _wire(settings, state, clock, key, redis_url)
+        executor = stack.enter_context(ThreadPoolExecutor(settings.workers, thread_name_prefix="call"))
+        # Of their own, since calls may all be waiting for a Redis that hangs.
+        upload_executor = stack.enter_context(ThreadPoolExecutor(settings.workers, thread_name_prefix="upload"))
+        store = RedisStore(redis_url, settings.redis_timeout_seconds, settings.replicas)
+        stack.callback(store.close)
+        use_cases, ingest = _wire(settings, state, clock, key, store)
         recover(state.ledger, state.files, ingest, use_cases.guard)
+        if settings.redis is None:  # it starts empty: readers who come back must not find it so
+            with suppress(Unavailable):
+                use_cases.delivery.reconcile()
         use_cases.worker.start()
         stack.callback(use_cases.worker.stop)
-        uploads = UploadStream(ingest, executor, settings.idle_seconds)
+        uploads = UploadStream(ingest, upload_executor, settings.idle_seconds)
         service = MembershipService(use_cases, uploads, executor, settings.publish_wait_seconds)
         server, port, healthy = await _start(settings, service)
         public_key = key.public_key().public_bytes_raw().hex()
@@ -84,22 +92,25 @@ async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
 
 
 def _wire(
-    settings: Settings, state: OpenedState, clock: SystemClock, key: Ed25519PrivateKey, redis_url: str
+    settings: Settings, state: OpenedState, clock: SystemClock, key: Ed25519PrivateKey, store: RedisStore
 ) -> tuple[UseCases, Ingest]:
     ledger, files, entropy, set_locks = state.ledger, state.files, OsEntropy(), KeyedLocks()
-    store = RedisStore(redis_url, settings.redis_timeout_seconds, settings.replicas)
     anchor = AnchorFile(settings.anchor or settings.state.with_name(settings.state.name + ".anchor"))
     guard = RollbackGuard(ledger, store, anchor, [key.public_key().public_bytes_raw()])
     delivery = Delivery(ledger, files, store, settings.keep_releases, settings.grace_seconds)
     ingest = Ingest(ledger, files, set_locks)
 
+    started_us, started = clock.now_us(), time.monotonic()
+
     def drop_abandoned() -> None:
-        ingest.drop_abandoned(clock.now_us() - int(settings.abandoned_upload_hours * 3600e6))
+        # A clock that jumps ahead must not make uploads look old, so it may not run faster than time passes.
+        now_us = min(clock.now_us(), started_us + int((time.monotonic() - started) * 1e6))
+        ingest.drop_abandoned(now_us - int(settings.abandoned_upload_hours * 3600e6))
 
     limits = SetLimits(settings.max_bits, settings.max_sets)
     use_cases = UseCases(
         ledger=ledger,
-        sets=Sets(ledger, files, entropy, clock, set_locks, delivery, limits),
+        sets=Sets(ledger, files, entropy, clock, set_locks, delivery, guard, limits),
         budgets=Budgets(ledger, clock),
         publishing=Publishing(ledger, files, entropy, clock, [key], set_locks, guard),
         guard=guard,

@@ -11,7 +11,7 @@ import click
 
 from veilset_server.settings import Settings
 
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what gRPC says of a fault comes as an error
 
 
 @click.command("serve", short_help="Run the service.")
@@ -84,9 +84,23 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     show_default=True,
     help="How long a publish waits for Redis before it answers PENDING.",
 )
+@click.option(
+    "--redis-timeout-seconds",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="How long a command may keep Redis before it counts as unavailable.",
+)
+@click.option(
+    "--abandoned-upload-hours",
+    type=float,
+    default=24.0,
+    show_default=True,
+    help="Unfinished uploads that nobody continues are dropped after this.",
+)
 @click.option("--max-bits", type=int, default=1 << 35, show_default=True, help="Longest vector of a set, in bits.")
 @click.option("--max-sets", type=int, default=10_000, show_default=True, help="Number of sets.")
-@click.option("--workers", type=int, default=16, show_default=True, help="Worker threads.")
+@click.option("--workers", type=int, default=16, show_default=True, help="Worker threads for calls, and as many for uploads.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )

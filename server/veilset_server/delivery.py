@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import structlog
@@ -103,12 +104,20 @@ class Delivery:
         Raises Unavailable.
         """
         checked = restored = 0
+        self._retire_overdue(set_name)
         for release in self._ledger.releases_in_state(ReleaseState.PUBLISHED):
             if set_name in (None, release.set_name):
                 with self.locks[release.set_name]:
                     restored += self._restore(release)
                 checked += 1
         return checked, restored
+
+    def _retire_overdue(self, set_name: str | None) -> None:
+        """Retire what a crash left between a release's mark and the retirement of its predecessors."""
+        counts = Counter(release.set_name for release in self._ledger.releases_in_state(ReleaseState.PUBLISHED))
+        for name in [name for name, count in counts.items() if count > self._keep and set_name in (None, name)]:
+            with self.locks[name]:
+                self._retire(name)
 
     def _restore(self, release: StoredRelease) -> int:
         """Keys and pointer of one release; the caller holds its set's lock. Returns how many were restored."""

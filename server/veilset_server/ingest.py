@@ -195,7 +195,7 @@ class Ingest:
 
     def _merge(self, stored: StoredSet, upload_id: str) -> None:
         parameters = stored.description.filter
-        spool = self._files.open_spool(stored.set_id, upload_id)
+        spool = self._files.open_spool(stored.set_id, upload_id, accepted=True)
         try:
             with self._files.open_vector(stored.set_id, parameters.vector_bytes) as vector:
                 new = sum(bloom.insert(vector, parameters, hashed) for hashed in spool.read())

@@ -177,10 +177,10 @@ class VectorStore(Protocol):
     def sync_vector(self, vector: NDArray[np.uint8]) -> None:
         """Return once the mapped vector is on disk."""
 
-    def open_spool(self, set_id: int, upload_id: str) -> UploadSpool:
-        """The spool of an upload, made if new; a torn last batch is cut off.
+    def open_spool(self, set_id: int, upload_id: str, *, accepted: bool = False) -> UploadSpool:
+        """The spool of an upload, made if new unless ``accepted``; a torn last batch is cut off.
 
-        Raises StorageFull, StateCorrupted (an acknowledged batch is damaged or missing).
+        Raises StorageFull, StateCorrupted (an acknowledged batch is damaged or missing, or an accepted upload's spool is).
         """
 
     def remove_idle_spool(self, set_id: int, upload_id: str, before_us: int) -> bool:

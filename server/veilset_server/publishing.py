@@ -64,12 +64,14 @@ class Publishing:
 
         count: what to spend on a noisy count beside the bits. On return the release is on disk and charged, and nothing
         of it has left the service. Raises NotFound, InvalidInput, FailedPrecondition, MinimumSizeUnproved,
-        BudgetExceeded, StorageFull; nothing is charged then.
+        BudgetExceeded, StorageFull, StateRolledBack, Unavailable (no Redis, or one without writes); nothing is charged then.
         """
         found = self.find(set_name, request_id)
         if found is not None:
             return found
         stored = self._ledger.get_set(set_name)
+        # Outside the lock, which finishing uploads need too: a Redis that hangs must not hold them up.
+        self._guard.check(set_name, stored.description.account)
         with self._set_locks[stored.set_id]:
             found = self._ledger.find_release(set_name, request_id)
             return found if found is not None else self._make(stored, request_id, count)
@@ -134,10 +136,8 @@ class Publishing:
         return release
 
     def _refuse(self, description: SetDescription, charge: Charge) -> None:
-        """Before any work: a rolled-back ledger, a Redis that is away, a spent budget (which the commit checks again)."""
-        with self._account_locks[description.account]:  # no charge lies between ledger and anchor while we compare
-            account = self._ledger.get_account(description.account)
-            self._guard.check(description.name, account)
+        """Before any work: a spent budget (which the commit checks again)."""
+        account = self._ledger.get_account(description.account)
         left_epsilon = account.total_nano_epsilon - account.spent_nano_epsilon
         left_delta = account.total_delta - account.spent_delta
         if charge.nano_epsilon > left_epsilon or charge.delta > left_delta:

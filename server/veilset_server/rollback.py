@@ -12,11 +12,22 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 
+import structlog
+
 from veilset.core.budget import charge_delta, format_delta, format_nano_epsilon, parse_delta, to_nano_epsilon
 from veilset.core.signing import open_manifest
-from veilset.errors import FailedPrecondition, InvalidInput, NotFound, ReleaseRejected, StateRolledBack
+from veilset.errors import (
+    FailedPrecondition,
+    InvalidInput,
+    NotFound,
+    ReleaseRejected,
+    StateRolledBack,
+    StorageFull,
+)
 from veilset_server.ports import Anchor, Ledger, ReleaseStore
 from veilset_server.records import Account, Charge, Mark
+
+log = structlog.get_logger(__name__)
 
 NOTHING = Mark(0, 0, Fraction(0))
 
@@ -39,12 +50,12 @@ class RollbackGuard:
         self._anchor = anchor
         self._public_keys = public_keys
 
-    def check(self, set_name: str, account: Account) -> None:
+    def check(self, set_name: str, account_name: str) -> None:
         """Raises StateRolledBack if a release of this set, or a charge to its account, is known that the ledger lacks;
         FailedPrecondition if Redis points at a release that this service did not sign; Unavailable without Redis, or with
         one that takes no writes."""
         self._store.ping()
-        loss = self.loss(set_name, account)
+        loss = self.loss(set_name, account_name)
         if loss is not None:
             raise StateRolledBack(
                 f"set {set_name}: the ledger is an older copy: releases up to {loss.sequence} are known that it lacks. "
@@ -56,9 +67,13 @@ class RollbackGuard:
                 lost_delta=format_delta(loss.delta),
             )
 
-    def loss(self, set_name: str, account: Account) -> Loss | None:
-        """What is known of the set and its account beyond the ledger; None if nothing. Raises as `check` does."""
-        marks = (self._anchor.read(set_name, account.name), self._store_mark(set_name))
+    def loss(self, set_name: str, account_name: str) -> Loss | None:
+        """What is known of the set and its account beyond the ledger; None if nothing. Raises as `check` does.
+
+        The marks are read before the ledger, which is written before them: so a charge that comes between is no loss.
+        """
+        marks = (self._anchor.read(set_name, account_name), self._store_mark(set_name))
+        account = self._ledger.get_account(account_name)
         sequence = max(mark.sequence for mark in marks)
         nano = max(0, max(mark.nano_epsilon for mark in marks) - account.spent_nano_epsilon)
         delta = max(Fraction(0), max(mark.delta for mark in marks) - account.spent_delta)
@@ -86,8 +101,15 @@ class RollbackGuard:
         return Mark(header.sequence, header.total_nano_epsilon, parse_delta(header.total_delta))
 
     def record(self, set_name: str, sequence: int, account: Account) -> None:
-        """Remember outside the state folder what the ledger has just committed."""
-        self._anchor.write(set_name, account.name, Mark(sequence, account.spent_nano_epsilon, account.spent_delta))
+        """Remember outside the state folder what the ledger has just committed.
+
+        A mark that cannot be written is only logged: the charge stands, so its release has to be told; were it reported
+        as a failure, each try anew would be charged anew. The next mark, or the next start, covers this one too.
+        """
+        try:
+            self._anchor.write(set_name, account.name, Mark(sequence, account.spent_nano_epsilon, account.spent_delta))
+        except (StorageFull, OSError) as error:
+            log.warning("anchor not written", set=set_name, sequence=sequence, kind=type(error).__name__)
 
     def catch_up(self, set_name: str, account: Account) -> None:
         """Bring the anchor up to the ledger: a crash may have come between a commit and its mark."""
@@ -102,7 +124,7 @@ class RollbackGuard:
         Raises NotFound, InvalidInput (less than what is known), FailedPrecondition (nothing was lost), BudgetExceeded
         (raise the budget first).
         """
-        account = self._ledger.get_account(self._ledger.get_set(set_name).description.account)
+        account = self._ledger.get_set(set_name).description.account
         loss = self.loss(set_name, account)
         if loss is None:
             raise FailedPrecondition(
@@ -114,6 +136,6 @@ class RollbackGuard:
         if charge.delta < loss.delta:
             raise InvalidInput("delta", f"at least {format_delta(loss.delta)}, which is known", delta)
         last = max(loss.sequence, self._ledger.next_sequence(set_name))
-        found = self._ledger.charge_lost_releases(set_name, last, account.name, charge, reason)
+        found = self._ledger.charge_lost_releases(set_name, last, account, charge, reason)
         self.record(set_name, last, found)
         return found

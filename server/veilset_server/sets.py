@@ -22,6 +22,7 @@ from veilset_server.delivery import Delivery
 from veilset_server.locks import KeyedLocks
 from veilset_server.ports import Clock, Entropy, Ledger, VectorStore
 from veilset_server.records import SetDescription, StoredSet
+from veilset_server.rollback import RollbackGuard
 
 MAX_SEQUENCE = (1 << 63) - 1
 
@@ -64,6 +65,7 @@ class Sets:
         clock: Clock,
         set_locks: KeyedLocks,
         delivery: Delivery,
+        guard: RollbackGuard,
         limits: SetLimits,
     ) -> None:
         self._ledger = ledger
@@ -72,6 +74,7 @@ class Sets:
         self._clock = clock
         self._set_locks = set_locks
         self._delivery = delivery
+        self._guard = guard
         self._limits = limits
 
     def create(self, request: SetRequest) -> tuple[StoredSet, planner.Plan]:
@@ -138,9 +141,12 @@ class Sets:
         """Delete a set, its raw vector and its releases; its charges stay.
 
         The releases go from the release store first: if it cannot be reached nothing is deleted, and a crash behind
-        that step leaves a set whose releases the next reconcile restores. Raises NotFound, Unavailable.
+        that step leaves a set whose releases the next reconcile restores. What Redis shows of the set may be the only
+        evidence that the ledger was rolled back, so while it shows more than the ledger knows nothing is deleted. Raises
+        NotFound, Unavailable, StateRolledBack, FailedPrecondition (another service's releases are there).
         """
         stored = self._ledger.get_set(name)
+        self._guard.check(name, stored.description.account)
         with self._delivery.locks[name], self._set_locks[stored.set_id]:
             releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)
             self._delivery.forget(name, releases)

@@ -49,7 +49,7 @@ class Settings:
             "idle_seconds": (0.1, 86_400),
             "drain_seconds": (0, 3600),
             "publish_wait_seconds": (0, 3600),
-            "abandoned_upload_hours": (0.01, 10**5),
+            "abandoned_upload_hours": (0.0001, 10**5),
             "max_bits": (MIN_BITS, MAX_BITS),
             "max_sets": (1, 10**6),
             "workers": (2, 256),

@@ -57,13 +57,13 @@ def demo(path: str | None, state: Path, as_json: bool) -> None:
     lists = read_lists(path)
     _empty(state)
     files = {name: state.with_name(f"{state.name}-{name}.txt") for name in ("members", "non-members")}
-    files["members"].write_bytes(b"\n".join(lists.members) + b"\n")
-    files["non-members"].write_bytes(b"\n".join(lists.non_members) + b"\n")
+    files["members"].write_bytes(b"\n".join(lists.members[:MAX_ASKED]) + b"\n")
+    files["non-members"].write_bytes(b"\n".join(lists.non_members[:MAX_ASKED]) + b"\n")
     with running_service(state) as ready, connect(ready["address"]) as service:
         _say(f"service on {ready['address']}, Valkey at {ready['redis']}, state in {state}")
         service.create_set(
             SET,
-            size=len(lists.members),
+            size=round_size(len(lists.members)),
             epsilon=EPSILON,
             delta=DELTA,
             adjacency="add-remove",
@@ -89,6 +89,12 @@ def demo(path: str | None, state: Path, as_json: bool) -> None:
             "flip_probability": release.header.flip_probability,
         }
     emit(result, as_json, _report(result, state, files))
+
+
+def round_size(count: int) -> int:
+    """``count`` rounded up to two digits: the declared size is public, as the vector's length follows from it."""
+    unit = 10 ** max(0, len(str(count)) - 2)
+    return -(-count // unit) * unit
 
 
 def _say(progress: str) -> None:

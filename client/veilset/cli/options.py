@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from veilset.core.calibration import delta_is_large
 from veilset.core.params import Adjacency, Calibration
 from veilset.errors import InvalidInput
 
@@ -45,7 +46,7 @@ def privacy(command: Command) -> Command:
     """What a release promises: --epsilon, --delta, --adjacency and their companions."""
     for option in reversed(
         (
-            click.option("--size", type=int, required=True, help="Expected number of distinct elements."),
+            click.option("--size", type=int, required=True, help="Expected number of distinct elements: a round number, since the vector's public length follows from it."),
             click.option("--epsilon", type=float, required=True, help="ε of one release, in (0, 64]."),
             click.option("--delta", type=float, default=0.0, show_default=True, help="δ of one release, in [0, 0.1]."),
             click.option(
@@ -72,6 +73,16 @@ def privacy(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def warn_of_large_delta(delta: float, size: int) -> None:
+    """One line on standard error where δ is so large that a mechanism which publishes a whole entry would satisfy it."""
+    if delta_is_large(delta, size):
+        click.echo(
+            f"veilset: warning: δ = {delta:g} is no guarantee for a set of {size} elements: publishing a random one "
+            f"outright would keep it; stay below {0.1 / size:g}",
+            err=True,
+        )
 
 
 def read_key(path: Path | None) -> bytes | None:

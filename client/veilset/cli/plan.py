@@ -11,7 +11,6 @@ import click
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.core import planner
-from veilset.core.calibration import delta_is_large
 from veilset.core.decoding import Rule
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.errors import InvalidInput
@@ -21,6 +20,9 @@ from veilset.errors import InvalidInput
 @options.privacy
 @click.option("--bits-per-element", type=float, help="Largest vector, as bits per element.")
 @click.option("--rule", type=options.choice(Rule), default=Rule.BEST.value, show_default=True, help="Decision rule.")
+@click.option("--min-tpr", type=float, help="Seek the smallest FPR with at least this TPR.")
+@click.option("--max-fpr", type=float, help="Seek the largest TPR with at most this FPR.")
+@click.option("--efficiency", type=float, help="Seek the shortest vector that reaches this share of the possible.")
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write ROC and efficiency as a PNG.")
 @options.as_json
 def plan(
@@ -30,6 +32,9 @@ def plan(
     max_bytes: int | None,
     bits_per_element: float | None,
     rule: str,
+    min_tpr: float | None,
+    max_fpr: float | None,
+    efficiency: float | None,
     plot: Path | None,
     as_json: bool,
     **promise: Any,
@@ -43,20 +48,44 @@ def plan(
     if bool(bits) != bool(hashes):
         raise InvalidInput("bits" if hashes else "hashes", "given together with the other, or neither")
     request = planner.PlanRequest(
-        size, privacy, max_bytes=max_bytes, bits_per_element=bits_per_element, rule=Rule(rule)
+        size,
+        privacy,
+        max_bytes=max_bytes,
+        bits_per_element=bits_per_element,
+        objective=_objective(min_tpr, max_fpr, efficiency),
+        rule=Rule(rule),
     )
-    chosen = planner.evaluate(size, privacy, bits, hashes, rule=Rule(rule)) if bits else planner.plan(request)
-    if delta_is_large(privacy.delta, privacy.min_size):
-        click.echo(
-            f"veilset: warning: δ = {privacy.delta:g} is no guarantee for a set of {privacy.min_size} or more; keep it "
-            f"below {0.1 / privacy.min_size:g}",
-            err=True,
+    if bits:
+        chosen = planner.evaluate(
+            size,
+            privacy,
+            bits,
+            hashes,
+            rule=Rule(rule),
+            max_false_positive_rate=max_fpr,
+            min_true_positive_rate=min_tpr,
         )
+    else:
+        chosen = planner.plan(request)
+    options.warn_of_large_delta(privacy.delta, max(size, privacy.min_size))
     if plot is not None:
         from veilset.plots import plot_plan
 
         plot_plan(request, chosen, plot)
     emit(asdict(chosen), as_json, _table(request, chosen, searched=not bits))
+
+
+def _objective(min_tpr: float | None, max_fpr: float | None, efficiency: float | None) -> planner.Objective:
+    given: list[planner.Objective] = []
+    if min_tpr is not None:
+        given.append(planner.SmallestFalsePositiveRate(min_tpr))
+    if max_fpr is not None:
+        given.append(planner.LargestTruePositiveRate(max_fpr))
+    if efficiency is not None:
+        given.append(planner.SmallestVector(efficiency))
+    if len(given) > 1:
+        raise InvalidInput("min-tpr", "given without max-fpr and efficiency: only one of the three")
+    return given[0] if given else planner.LargestAdvantage()
 
 
 def _privacy(

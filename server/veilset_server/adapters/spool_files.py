@@ -8,7 +8,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from veilset_server.adapters.durability import sync_folder
+from veilset.errors import StateCorrupted
+from veilset_server.adapters.durability import relative_name, sync_folder
 from veilset_server.adapters.upload_spool import SpoolFile
 
 
@@ -18,10 +19,15 @@ class SpoolFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def open(self, set_id: int, upload_id: str) -> SpoolFile:
-        """The spool of an upload, made if new. Raises StorageFull, StateCorrupted."""
+    def open(self, set_id: int, upload_id: str, *, accepted: bool = False) -> SpoolFile:
+        """The spool of an upload, made if new, unless its finish was accepted: an empty one in place of a lost one would
+        lose what is acknowledged without a word. Raises StorageFull, StateCorrupted."""
         upload_hash = _upload_hash(upload_id)
-        return SpoolFile(self._path(set_id, upload_hash), set_id, upload_hash)
+        path = self._path(set_id, upload_hash)
+        if accepted and not path.exists():
+            name = relative_name(path)
+            raise StateCorrupted(f"{name}: missing, though its upload was accepted", file=name)
+        return SpoolFile(path, set_id, upload_hash)
 
     def remove(self, set_id: int, upload_id: str) -> None:
         """Delete a spool; no error if it is gone."""

@@ -44,8 +44,8 @@ class VectorFiles:
     def vectors(self) -> list[int]:
         return self._vectors.set_ids()
 
-    def open_spool(self, set_id: int, upload_id: str) -> SpoolFile:
-        return self._spools.open(set_id, upload_id)
+    def open_spool(self, set_id: int, upload_id: str, *, accepted: bool = False) -> SpoolFile:
+        return self._spools.open(set_id, upload_id, accepted=accepted)
 
     def remove_spool(self, set_id: int, upload_id: str) -> None:
         self._spools.remove(set_id, upload_id)
