@@ -1,0 +1,38 @@
+"""``veilset`` with faults planted where elements are at hand, and their texts full of them: what an unforeseen error is.
+
+A batch that holds `BREAK` breaks hashing; a vector of 8·i + 5 bits breaks perturbing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+BREAK = b"break here"
+
+
+def plant() -> None:
+    """Put the faults in place."""
+    from veilset.core.hashing import digests
+    from veilset.core.response import perturb
+    from veilset_server import ingest, publishing
+
+    def broken_digests(elements: Sequence[bytes], *rest: Any) -> Any:
+        if BREAK in elements:
+            raise ValueError(f"cannot hash {elements!r}")
+        return digests(elements, *rest)
+
+    def broken_perturb(vector: Any, bits: int, *rest: Any) -> Any:
+        if bits % 8 == 5:
+            raise RuntimeError(f"cannot perturb {bytes(vector).hex()}, {int(vector.sum())} in all")
+        return perturb(vector, bits, *rest)
+
+    vars(ingest).update(digests=broken_digests)
+    vars(publishing).update(perturb=broken_perturb)
+
+
+if __name__ == "__main__":
+    from veilset.cli.main import main
+
+    plant()
+    main()

@@ -1,0 +1,81 @@
+"""The demo, as a fresh user runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.programs import veilset
+from veilset.core.intervals import binomial_interval
+
+CONFIDENCE = 1 - 1e-7
+"""Of the interval around each predicted rate; members that share a bit widen the truth by a hundredth."""
+
+
+def check(result: dict[str, Any], streamed: int, held_out: int) -> None:
+    """Counts, rates, keys and charges of a demo's report."""
+    assert (result["streamed"], result["held_out"]) == (streamed, held_out)
+    for rate, asked in (("true_positive_rate", streamed), ("false_positive_rate", held_out)):
+        row = result["rates"][rate]
+        low, high = binomial_interval(asked, row["predicted"], CONFIDENCE)
+        assert row["asked"] == asked
+        assert low <= round(row["measured"] * asked) <= high, row
+        assert row["interval"][0] <= row["predicted"] <= row["interval"][1]
+    length = -(-result["bits"] // 8)
+    manifest = result["redis"].pop("veilset:demo:1:manifest")
+    assert 200 < manifest < 1000
+    assert result["redis"] == {"veilset:demo:1:bits:0": length, "veilset:demo:latest": 1}
+    spent = {"epsilon_spent": 5.0, "epsilon_total": 10.0, "delta_spent": "1e-9", "delta_total": "2e-9"}
+    assert result["budget"] == spent
+
+
+def assert_nothing_runs(folder: Path) -> None:
+    """Neither service nor Valkey is left."""
+    own = [p for p in psutil.process_iter(["cwd"]) if str(p.info["cwd"] or "").startswith(str(folder))]
+    assert own == []
+
+
+def test_the_demo_on_the_real_list_and_then_on_ones_own(tmp_path: Path) -> None:
+    """At least 50,000 real entries, rates as predicted. The next run starts over, and people get it as a report."""
+    done = veilset("demo", "--json", cwd=tmp_path)
+    result = done.json()
+    assert result["streamed"] + result["held_out"] >= 50_000
+    assert "mailchecker" in result["origin"]
+    check(result, result["streamed"], result["held_out"])
+    assert "asking from another process" in done.err
+    assert_nothing_runs(tmp_path)
+
+    own = tmp_path / "own.txt"
+    own.write_text("".join(f"entry {number % 3000}\n\n" for number in range(6000)))
+    report = veilset("demo", "--file", own, cwd=tmp_path)
+    assert report.code == 0
+    for part in (
+        "2700 entries streamed, 300 held out",
+        "members answered yes (TPR)",
+        "others answered yes (FPR)",
+        "veilset:demo:1:bits:0",
+        "charged: ε 5 of 10, δ 1e-9 of 2e-9; unit: one entry, relation: add-remove",
+        "Try it:",
+    ):
+        assert part in report.out
+    assert_nothing_runs(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["nothing of ours", ""], ids=["a foreign folder", "an empty folder"])
+def test_the_demo_removes_only_its_own_state(content: str, tmp_path: Path) -> None:
+    """A folder with anything else in it is left alone."""
+    own = tmp_path / "own.txt"
+    own.write_text("one\n" * 5)
+    state = tmp_path / "state"
+    state.mkdir()
+    if content:
+        (state / "letter.txt").write_text(content)
+    done = veilset(
+        "demo", "--file", own if not content else "-", "--state", state, stdin=b"\n".join(b"%d" % i for i in range(50))
+    )
+    assert done.code == 2
+    assert ("state" if content else "different entries") in done.complaint()
+    assert [path.name for path in state.iterdir()] == (["letter.txt"] if content else [])

@@ -1,0 +1,111 @@
+"""Debian's redis-server as a process, plain, with a password, with TLS, or as a cluster of one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from harness.certificates import Certificates
+from harness.programs import unused_port, wait_until
+
+START_SECONDS = 10.0
+
+
+def require_redis() -> None:
+    """Skip without a redis-server, or fail where whoever runs the tests says that there has to be one."""
+    if shutil.which("redis-server") is None:
+        reason = "redis-server is not installed (Debian: apt-get install redis-server)"
+        if os.environ.get("VEILSET_TEST_REQUIRE_REDIS") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+class RedisServer:
+    """``redis-server`` on a free port, nothing on disk. ``url`` is how clients reach it, password and CA included."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        password: str = "",
+        certificates: Certificates | None = None,
+        port: int = 0,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.port = port or unused_port()
+        user = f":{password}@" if password else ""
+        if certificates is None:
+            self.url = f"redis://{user}127.0.0.1:{self.port}/0"
+        else:
+            self.url = f"rediss://{user}localhost:{self.port}/0?ssl_ca_certs={certificates.authority}"
+        self._arguments = [*self._options(password, certificates), *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _options(self, password: str, certificates: Certificates | None) -> list[str]:
+        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(self.folder)]
+        if password:
+            options += ["--requirepass", password, "--masterauth", password]
+        if certificates is None:
+            return [*options, "--port", str(self.port)]
+        options += ["--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no"]
+        options += ["--tls-cert-file", str(certificates.certificate), "--tls-key-file", str(certificates.key)]
+        return [*options, "--tls-ca-cert-file", str(certificates.authority)]
+
+    def start(self) -> RedisServer:
+        """Start, and return once it answers."""
+        self.folder.mkdir(exist_ok=True)
+        with (self.folder / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen(["redis-server", *self._arguments], stdout=log, stderr=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            assert self._process.poll() is None, (self.folder / "redis.log").read_text()
+            assert time.monotonic() < deadline, "redis-server does not answer"
+            time.sleep(0.02)
+        return self
+
+    def make_cluster(self) -> RedisServer:
+        """Of this one server, which was started with ``--cluster-enabled yes``; ``url`` is the cluster's then."""
+        self.command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: b"cluster_state:ok" in self.command("CLUSTER", "INFO"))
+        self.url = self.url.replace("redis://", "redis+cluster://").removesuffix("/0")
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            with redis.Redis.from_url(self.url, retry=None) as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def client(self) -> redis.Redis:
+        """A client of one's own; use it as a context manager."""
+        return redis.Redis.from_url(self.url.replace("+cluster", ""))
+
+    def command(self, *words: str | int) -> Any:
+        """Run one command."""
+        with self.client() as client:
+            return client.execute_command(*words)
+
+    def stop(self) -> None:
+        """End it, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)  # a stopped one would not end
+            self._process.terminate()
+            self._process.wait()
+            self._process = None

@@ -1,0 +1,158 @@
+"""The use cases of publishing around a real ledger and real files, with Redis and the anchor in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from storage_examples import LEDGER_ID, MAX_SETS, StoppedClock, new_files
+
+from veilset.core.budget import NANO, charge_delta
+from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.errors import NotFound, StorageFull
+from veilset_server.adapters.entropy import AesKeyStream, OsEntropy
+from veilset_server.adapters.ledger_file import LEDGER_NAME
+from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.counting import CountPurchase
+from veilset_server.delivery import Delivery
+from veilset_server.ingest import Ingest
+from veilset_server.locks import KeyedLocks
+from veilset_server.publishing import Publishing
+from veilset_server.records import Account, Mark, SetDescription, StoredRelease
+from veilset_server.recovery import recover
+from veilset_server.rollback import NOTHING, RollbackGuard
+
+KEY = Ed25519PrivateKey.generate()
+
+
+class MemoryAnchor:
+    """Anchor port; ``full`` makes every write fail."""
+
+    def __init__(self) -> None:
+        self.sequences: dict[str, int] = {}
+        self.accounts: dict[str, Mark] = {}
+        self.full = False
+
+    def read(self, set_name: str, account: str) -> Mark:
+        spent = self.accounts.get(account, NOTHING)
+        return Mark(self.sequences.get(set_name, 0), spent.nano_epsilon, spent.delta)
+
+    def write(self, set_name: str, account: str, mark: Mark) -> None:
+        if self.full:
+            raise StorageFull("anchor: the disk is full")
+        before = self.read(set_name, account)
+        self.sequences[set_name] = max(mark.sequence, before.sequence)
+        self.accounts[account] = mark if mark.nano_epsilon > before.nano_epsilon else before
+
+
+class MemoryStore:
+    """ReleaseStore port, as far as publishing needs it, for one set; ``lost``: its keys are gone, all but the pointer.
+
+    At an upload it looks whether the charge is on disk.
+    """
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+        self.uploads: list[tuple[bytes, bytes]] = []
+        self.pointer = 0
+        self.lost = False
+
+    def ping(self) -> None:
+        pass
+
+    def latest(self, set_name: str) -> int:
+        return self.pointer
+
+    def manifest(self, set_name: str, sequence: int) -> bytes:
+        if sequence != self.pointer or self.lost:
+            raise NotFound("release: gone")
+        return self.uploads[-1][0]
+
+    def upload(self, set_name: str, sequence: int, manifest: bytes, chunks: Iterator[bytes]) -> None:
+        with closing(sqlite3.connect(f"file:{self._ledger}?mode=ro", uri=True)) as ledger:
+            query = "SELECT manifest_sha256 FROM charges WHERE set_name = ? AND sequence = ?"
+            charged = ledger.execute(query, (set_name, sequence)).fetchone()
+        assert charged == (hashlib.sha256(manifest).digest(),), "uploaded before it was charged"
+        self.uploads.append((manifest, b"".join(chunks)))
+
+    def move_pointer(self, set_name: str, sequence: int) -> None:
+        assert self.uploads, "visible before it is there"
+        self.pointer = sequence
+
+
+class RecordingEntropy(OsEntropy):
+    """The system's entropy, and the integer at the start of each stream."""
+
+    def __init__(self) -> None:
+        self.first_integers: list[int] = []
+
+    def keystream(self) -> AesKeyStream:
+        stream = super().keystream()
+        encrypt = stream._cipher.update
+
+        class Recorded:
+            @staticmethod
+            def update(zeros: bytes) -> bytes:
+                given = encrypt(zeros)
+                if len(given) == 8 and len(self.first_integers) < 1:
+                    self.first_integers.append(int.from_bytes(given, "little"))
+                return given
+
+        stream._cipher = Recorded()  # type: ignore[assignment]
+        return stream
+
+
+class Desk:
+    """The use cases around one state folder; made anew on the same folder it is the service after a restart."""
+
+    def __init__(self, folder: Path, anchor: MemoryAnchor, store: MemoryStore) -> None:
+        path = folder / LEDGER_NAME
+        clock = StoppedClock()
+        self.ledger = (SqliteLedger if path.exists() else SqliteLedger.create)(path, LEDGER_ID, clock)
+        self.files = new_files(folder)
+        self.anchor, self.store = anchor, store
+        self.entropy = RecordingEntropy()
+        locks = KeyedLocks()
+        self.guard = RollbackGuard(self.ledger, store, anchor, [KEY.public_key().public_bytes_raw()])  # type: ignore[arg-type]
+        self.ingest = Ingest(self.ledger, self.files, locks)
+        self.publishing = Publishing(self.ledger, self.files, self.entropy, clock, [KEY], locks, self.guard)
+        self.delivery = Delivery(self.ledger, self.files, store)  # type: ignore[arg-type]
+        recover(self.ledger, self.files, self.ingest, self.guard)
+
+    def create(self, min_size: int = 1, hashes: int = 3, budget: int = 2) -> SetDescription:
+        shape = FilterParameters(1 << 20, hashes, seed=self.entropy.seed32())
+        privacy = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, min_size=min_size)
+        description = SetDescription("set", shape, privacy, Normalization.NONE, "set", 0, 1000, shared_seed=False)
+        stored = self.ledger.create_set(description, budget * NANO, charge_delta(1e-6), MAX_SETS)
+        self.files.create_vector(stored.set_id, shape.vector_bytes)
+        return description
+
+    def upload(self, upload_id: str, elements: Sequence[bytes]) -> None:
+        session = self.ingest.open("set", upload_id)
+        session.add_elements(1, list(elements))
+        self.ingest.finish(session, len(elements), b"")
+
+    def publish(self, request_id: str, count: CountPurchase | None = None) -> StoredRelease:
+        return self.publishing.charge("set", request_id, count)
+
+    def account(self) -> Account:
+        return self.ledger.get_account("set")
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        self.ledger.close()
+
+
+def restarted(desk: Desk, folder: Path) -> Desk:
+    """The service on the same folder, anchor and Redis, after a restart."""
+    desk.close()
+    return Desk(folder, desk.anchor, desk.store)
+
+
+def names(count: int, start: int = 0) -> list[bytes]:
+    """That many elements."""
+    return [b"element %d" % number for number in range(start, start + count)]

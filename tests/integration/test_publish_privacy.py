@@ -1,0 +1,154 @@
+"""What a publish must keep whatever happens: the promised size is proved, one charge for one drawing of noise, and nothing
+leaves before its charge. On a real ledger and real files; Redis and the anchor are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from publish_examples import Desk, MemoryAnchor, MemoryStore, names, restarted
+
+from veilset.core import bloom
+from veilset.core.bitset import count_ones
+from veilset.core.budget import NANO, charge_delta
+from veilset.core.counts import calibrate_count, integer_noise
+from veilset.core.hashing import digests
+from veilset.core.release import CHUNK_BYTES
+from veilset.core.signing import open_manifest
+from veilset.errors import BudgetExceeded, MinimumSizeUnproved
+from veilset_server.adapters.ledger_file import LEDGER_NAME
+from veilset_server.counting import CountPurchase
+from veilset_server.records import Mark, ReleaseState
+from veilset_server.rollback import NOTHING
+
+
+class Crashed(Exception):
+    """Where the process ends in the middle of something."""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path, MemoryAnchor(), MemoryStore(tmp_path / LEDGER_NAME))
+    yield made
+    made.close()
+
+
+def crash(*_: object, **__: object) -> None:
+    raise Crashed
+
+
+def test_a_promised_size_that_is_not_proved_publishes_nothing(desk: Desk) -> None:
+    """Neither repeated elements nor repeated uploads count, nothing is charged or written, and how many is not told."""
+    desk.create(min_size=50)
+    desk.upload("one", names(49) * 3)
+    desk.upload("two", names(49))
+    with pytest.raises(MinimumSizeUnproved) as refused:
+        desk.publish("r")
+    assert refused.value.details == {"field": "min_size", "promised": "50"}
+    assert "49" not in refused.value.message
+    assert (desk.account().charges, desk.files.artefacts(), desk.ledger.list_releases("set", 0, 9)) == (0, [], [])
+    desk.upload("three", names(1, start=49))
+    assert desk.publish("r").sequence == 1
+
+
+@pytest.mark.parametrize(("distinct", "proved"), [(50, True), (49, False)])
+def test_what_a_crash_left_of_the_count_proves_no_more(
+    distinct: int, proved: bool, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits were merged, their count was lost with the process; the ones still bound the size from below."""
+    desk.create(min_size=50)
+    monkeypatch.setattr(desk.ledger, "finish_upload", crash)
+    with pytest.raises(Crashed):
+        desk.upload("one", names(distinct))
+    after = restarted(desk, tmp_path)
+    assert after.ledger.get_set("set").proven_size == 0
+    if proved:
+        assert after.publish("r").sequence == 1
+    else:
+        with pytest.raises(MinimumSizeUnproved):
+            after.publish("r")
+    after.close()
+
+
+def test_noise_that_was_not_charged_is_never_seen(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash between artefact and charge: nothing is owed, the artefact goes, and other noise is drawn."""
+    desk.create()
+    desk.upload("one", names(100))
+    monkeypatch.setattr(desk.ledger, "charge_release", crash)
+    with pytest.raises(Crashed):
+        desk.publish("r")
+    assert desk.account().charges == 0
+    lost = b"".join(desk.files.read_artefact(1, 1, CHUNK_BYTES))
+    after = restarted(desk, tmp_path)
+    assert after.files.artefacts() == []
+    release = after.publish("r")
+    after.delivery.deliver_pending()
+    [(manifest, bits)] = after.store.uploads
+    assert (manifest, after.account().charges) == (release.manifest, 1)
+    assert bits != lost
+    after.close()
+
+
+def test_noise_that_was_charged_is_the_noise_that_goes_out(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash right behind the charge: more elements, a restart, the same request: the same bytes, one charge."""
+    desk.create()
+    desk.upload("one", names(100))
+    monkeypatch.setattr(desk.guard, "record", crash)
+    with pytest.raises(Crashed):
+        desk.publish("r")
+    drawn = b"".join(desk.files.read_artefact(1, 1, CHUNK_BYTES))
+    desk.upload("two", names(100, start=100))
+    after = restarted(desk, tmp_path)
+    release = after.publish("r")
+    after.delivery.deliver_pending()
+    assert after.store.uploads == [(release.manifest, drawn)]
+    assert after.account().charges == 1
+    assert after.anchor.read("set", "set") == Mark(1, NANO, charge_delta(1e-9))
+    after.close()
+
+
+def test_every_release_has_noise_and_a_charge_of_its_own(desk: Desk) -> None:
+    """Unchanged data under new request ids: other bits each time, until the budget ends."""
+    desk.create(budget=2)
+    desk.upload("one", names(100))
+    for request_id in ("r", "r", "s"):
+        desk.publish(request_id)
+        desk.delivery.deliver_pending()
+    with pytest.raises(BudgetExceeded):
+        desk.publish("t")
+    (first, one), (second, two) = desk.store.uploads
+    assert one != two
+    assert [open_manifest(manifest).total_nano_epsilon for manifest in (first, second)] == [NANO, 2 * NANO]
+    assert desk.files.artefacts() == [(1, 1), (1, 2)]
+
+
+def test_an_anchor_that_cannot_be_written_costs_one_charge(desk: Desk) -> None:
+    """The release is told all the same, or every retry would be charged; the next mark covers both."""
+    desk.create()
+    desk.upload("one", names(10))
+    desk.anchor.full = True
+    assert desk.publish("r").state is ReleaseState.PENDING
+    assert (desk.account().charges, desk.anchor.read("set", "set")) == (1, NOTHING)
+    desk.anchor.full = False
+    desk.publish("s")
+    assert desk.anchor.read("set", "set") == Mark(2, 2 * NANO, charge_delta(2e-9))
+
+
+def test_a_bought_count_is_the_ones_of_the_raw_vector_with_fresh_noise(desk: Desk) -> None:
+    """u·k is its sensitivity, its noise comes from the stream's first 64 bits, and its price is charged beside the bits."""
+    description = desk.create(hashes=4, budget=3)
+    desk.upload("one", names(100))
+    count = open_manifest(desk.publish("r", CountPurchase(0.5, 1e-8)).manifest).count
+    noise = calibrate_count(0.5, 1e-8, sensitivity=4)
+    vector = bytearray(description.filter.vector_bytes)
+    with desk.files.open_vector(1, len(vector)) as raw:
+        ones = count_ones(raw)
+        assert bloom.contains(raw, description.filter, digests(names(100), seed=description.filter.seed)).all()
+    assert count is not None
+    assert (count.mechanism, count.scale, count.sensitivity) == (noise.mechanism, noise.scale, 4)
+    assert count.value == ones + integer_noise(noise, desk.entropy.first_integers[0])
+    account = desk.account()
+    assert (account.spent_nano_epsilon, account.spent_delta) == (1_500_000_000, charge_delta(1e-9) + charge_delta(1e-8))

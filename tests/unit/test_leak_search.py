@@ -1,0 +1,56 @@
+"""The search for leaks finds what it is meant to find."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.leaks import Seen, shared_windows
+from veilset.core.hashing import digests, pack_digests
+from veilset.v1 import membership_pb2 as pb
+
+ELEMENT = b"alice@Example.org"
+
+
+@pytest.mark.parametrize("form", [ELEMENT, ELEMENT.lower(), ELEMENT.upper(), ELEMENT[::-1], ELEMENT.hex().encode()])
+def test_an_element_is_found_in_any_form(form: bytes) -> None:
+    """Also in the middle of something else; another element is not."""
+    texts = [b"nothing", b"in the " + form + b" middle"]
+    for seen in (Seen(words=texts), Seen(blobs=texts)):
+        assert seen.find(ELEMENT, b"bob@example.org") == [ELEMENT]
+
+
+def test_a_digest_is_found_in_any_form() -> None:
+    """Whole or by half, as bytes, hexadecimal or number."""
+    packed = pack_digests(digests([ELEMENT], seed=7))
+    h1, h2 = digests([ELEMENT], seed=7)[0].tolist()
+    forms = [packed, packed[8:], packed[7::-1], packed.hex().encode(), packed[8:].hex().upper().encode(), b"h1=%d" % h1]
+    for form in forms:
+        assert Seen(words=[b"a", b"xy" + form + b"z"]).find_digests([b"other", ELEMENT], seed=7) == [ELEMENT]
+    assert Seen(numbers={float(3), h2}).find_digests([ELEMENT], seed=7) == [ELEMENT]
+    assert Seen(words=[packed.hex().encode()]).find_digests([ELEMENT], seed=8) == []
+
+
+def test_a_number_is_found_by_itself_only() -> None:
+    """In words and in messages."""
+    for text in (b"n=7919", b'{"n": 7919}', b"7919", b"7919 elements"):
+        assert Seen(words=[text]).find_number(7919)
+    for text in (b"17919", b"7919a", b"0.7919", b"79190"):
+        assert not Seen(words=[text]).find_number(7919)
+    for text in (b"fill 0.123456", b"0.12346", b'"fill":0.12345678'):
+        assert Seen(words=[text]).find_number(0.12345678)
+    assert not Seen(words=[b"0.1299"]).find_number(0.12345678)
+    nested = Seen()
+    nested.message(pb.CreateSetResponse(plan=pb.Plan(bits=4711, advantage=0.25)))
+    assert nested.numbers >= {4711, 0.25}
+    assert nested.find_number(4711)
+    assert nested.find_number(0.25)
+
+
+def test_shared_windows_are_found_at_any_offset() -> None:
+    """A window with too few ones proves nothing and does not count."""
+    random = np.random.default_rng(1)
+    secret = random.bytes(200)
+    assert shared_windows(secret, [random.bytes(500)]) == []
+    assert shared_windows(secret, [random.bytes(33) + secret[50:114] + random.bytes(7)]) == [50]
+    assert shared_windows(bytes(200), [bytes(500)]) == []
