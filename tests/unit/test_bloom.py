@@ -112,3 +112,22 @@ def test_all_of_a_large_batch_counts() -> None:
     assert insert(vector, shape, hashed) == len(hashed)
     assert insert(vector, shape, hashed) == 0
     assert contains(vector, shape, hashed).all()
+
+
+@pytest.mark.parametrize("copies", [False, True], ids=["many elements", "one element many times"])
+def test_an_insert_works_alike_on_any_vector(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much is sorted for members as for strangers, or a producer could time who is in the set."""
+    shape = FilterParameters(1 << 16, 3)
+    hashed = digests([b"%d" % (0 if copies else i) for i in range(500)])
+    lengths: list[int] = []
+    unique = np.unique
+
+    def seen(values: NDArray[np.uint64], *, return_index: bool) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
+        lengths.append(values.size)
+        return unique(values, return_index=return_index)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(np, "unique", seen)
+    for vector in (empty(shape), built(shape, [b"%d" % i for i in range(500)])[0], ~empty(shape)):
+        lengths.clear()
+        insert(vector, shape, hashed)
+        assert lengths == [1500]

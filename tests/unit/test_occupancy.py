@@ -11,7 +11,12 @@ from fractions import Fraction
 
 import pytest
 
-from veilset.core.occupancy import ROUNDED_UP, changed_bits_distribution, maximum_changed_bits
+from veilset.core.occupancy import (
+    ROUNDED_UP,
+    changed_bits_distribution,
+    dominating_distribution,
+    maximum_changed_bits,
+)
 from veilset.core.params import Adjacency
 from veilset.errors import InvalidInput
 
@@ -157,6 +162,41 @@ def test_no_credit_up_to_the_users_own_elements(adjacency: Adjacency) -> None:
     uncredited = changed_bits_distribution(100, 3, adjacency, 4, 1)
     assert changed_bits_distribution(100, 3, adjacency, 4, 4) == uncredited
     assert changed_bits_distribution(100, 3, adjacency, 4, 5) != uncredited
+
+
+def tails(distribution: tuple[Decimal, ...]) -> list[Fraction]:
+    """P(W >= w), w = 0, 1, …"""
+    return list(itertools.accumulate(map(Fraction, reversed(distribution))))[::-1]
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("rest", [0, 3])
+@pytest.mark.parametrize(("bits", "hashes", "most"), [(8, 1, 12), (11, 3, 5), (64, 2, 9), (4096, 4, 6)])
+def test_no_user_of_fewer_elements_changes_more(
+    adjacency: Adjacency, rest: int, bits: int, hashes: int, most: int
+) -> None:
+    """The law that noise is calibrated for dominates W of every user of 1 … u elements beside the same rest."""
+    bound = tails(dominating_distribution(bits, hashes, adjacency, most, rest + most))
+    for fewer in range(1, most + 1):
+        smaller = tails(changed_bits_distribution(bits, hashes, adjacency, fewer, rest + fewer))
+        assert all(p <= q + 300 * Fraction(ROUNDED_UP) for p, q in zip(smaller, bound, strict=False)), fewer
+
+
+def test_exchanging_many_elements_in_a_short_vector_may_change_fewer_bits() -> None:
+    """Why the law for u elements is not enough: 12 elements cover 8 bits twice over, 3 do not."""
+    many = tails(changed_bits_distribution(8, 1, REPLACE_ONE, 12, 1))
+    few = tails(changed_bits_distribution(8, 1, REPLACE_ONE, 3, 1))
+    assert few[3] > many[3] + Fraction(1, 10)
+
+
+def test_domination_costs_nothing_where_it_is_not_needed() -> None:
+    """One element, or coming and going, is calibrated by its own law; in a long vector many are nearly so too."""
+    for adjacency, most in ((ADD_REMOVE, 1), (ADD_REMOVE, 5), (REPLACE_ONE, 1)):
+        own = changed_bits_distribution(1000, 3, adjacency, most, 50)
+        assert dominating_distribution(1000, 3, adjacency, most, 50) == own
+    own = changed_bits_distribution(10**7, 3, REPLACE_ONE, 5, 10**6)
+    bound = dominating_distribution(10**7, 3, REPLACE_ONE, 5, 10**6)
+    assert all(abs(p - q) < Decimal("1e-4") for p, q in zip(own, bound, strict=True))
 
 
 def test_does_not_depend_on_the_callers_decimal_context() -> None:

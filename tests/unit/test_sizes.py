@@ -41,7 +41,9 @@ def raw_ones(rng: np.random.Generator, shape: FilterParameters, size: int) -> in
     return len(np.unique(rng.integers(0, shape.bits, size * shape.hashes)))
 
 
-@pytest.mark.parametrize(("bits", "hashes", "size", "flip"), [(64_000, 1, 2000, 0.27), (40_000, 3, 1500, 0.1), (8000, 1, 0, 0.3)])
+@pytest.mark.parametrize(
+    ("bits", "hashes", "size", "flip"), [(64_000, 1, 2000, 0.27), (40_000, 3, 1500, 0.1), (8000, 1, 0, 0.3)]
+)
 def test_interval_from_bits_holds_the_size(bits: int, hashes: int, size: int, flip: float) -> None:
     rng = np.random.default_rng()
     shape = FilterParameters(bits, hashes)

@@ -26,7 +26,17 @@ HEADER = ReleaseHeader(
 
 def test_all_parts_are_said() -> None:
     text = str(make_statement(HEADER))
-    for part in ("one element", "add-remove", "ε = 1,", "δ = 1e-09", "w-quantile", "random oracle", "ε = 2,", "73.11%", "88.08%"):
+    for part in (
+        "one element",
+        "add-remove",
+        "ε = 1,",
+        "δ = 1e-09",
+        "w-quantile",
+        "random oracle",
+        "ε = 2,",
+        "73.11%",
+        "88.08%",
+    ):
         assert part in text
 
 
@@ -50,3 +60,17 @@ def test_a_bought_count_adds_to_what_the_release_promises() -> None:
     found = make_statement(replace(HEADER, count=NoisyCount(5, "laplace", 2.0, 1, 0.5, 1e-9)))
     assert found.epsilon == pytest.approx(1.5)
     assert found.delta == pytest.approx(2e-9)
+
+
+def test_a_seed_that_was_brought_along_is_said_where_it_matters() -> None:
+    """The average over seeds means nothing if the elements were chosen with the seed in hand."""
+    brought = replace(HEADER, shared_seed=True)
+    assert "owner brought the seed" in str(make_statement(brought))
+    assert "owner brought the seed" not in str(make_statement(HEADER))
+    worst_case = replace(brought, privacy=PrivacyParameters(1.0, 0.0, Adjacency.ADD_REMOVE, Calibration.WORST_CASE))
+    assert "owner brought the seed" not in str(make_statement(worst_case))
+
+
+def test_the_attackers_limit_names_the_prior_it_holds_for() -> None:
+    """Without it the sentence is false: who thinks absence nearly certain is right more often."""
+    assert "equally likely beforehand" in str(make_statement(HEADER))

@@ -1,6 +1,6 @@
 """From the promise (ε, δ) to the noise: the per-bit ε0 that each calibration allows, and the threshold that gives it.
 
-With W the number of bits one user changes (`veilset.core.occupancy`):
+With W the number of bits one user changes, or a law that dominates it for every user (`veilset.core.occupancy`):
 
 - ``w-quantile``: N = min{w >= 1 : P(W > w) <= δ} and ε0 = ε/N. Up to N changed bits cost at most N·ε0 <= ε; more are
   as rare as δ. The rule of Ke, Liang, Sha, Shi and Song, DPBloomfilter (arXiv:2502.00693).
@@ -24,7 +24,7 @@ from functools import lru_cache
 from veilset.core.bracketing import greatest_allowed
 from veilset.core.budget import float_within
 from veilset.core.exact import decimal_digits
-from veilset.core.occupancy import changed_bits_distribution, maximum_changed_bits
+from veilset.core.occupancy import dominating_distribution, maximum_changed_bits
 from veilset.core.params import MAX_EPSILON, Calibration, FilterParameters, PrivacyParameters
 from veilset.core.profile import delta_bound, privacy_profile, reached_delta
 from veilset.errors import InvalidInput
@@ -76,7 +76,7 @@ def _calibrate(bits: int, hashes: int, privacy: PrivacyParameters) -> Calibrated
         changed_bits = maximum_changed_bits(hashes, privacy.adjacency, privacy.elements_per_user)
         epsilon0 = _share(privacy.epsilon, changed_bits)
     else:
-        distribution = changed_bits_distribution(
+        distribution = dominating_distribution(
             bits, hashes, privacy.adjacency, privacy.elements_per_user, privacy.min_size
         )
         changed_bits = quantile_changed_bits(distribution, privacy.delta)
@@ -90,7 +90,7 @@ def _calibrate(bits: int, hashes: int, privacy: PrivacyParameters) -> Calibrated
 def quantile_changed_bits(distribution: Sequence[Decimal], delta: float) -> int:
     """N = min{w >= 1 : P(W > w) <= delta}.
 
-    distribution: P(W = w) for w = 0 … W_max, as from `changed_bits_distribution`. delta: in [0, 1].
+    distribution: P(W = w) for w = 0 … W_max, as from `dominating_distribution`. delta: in [0, 1].
     """
     allowed = Decimal.from_float(delta)
     with decimal_digits(60, ROUND_CEILING):

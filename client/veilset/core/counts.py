@@ -1,4 +1,5 @@
-"""The noisy count: how many distinct elements a set holds, as count + integer noise, (ε, δ)-private.
+"""A noisy count: an integer statistic of a set plus integer noise, (ε, δ)-private. Releases carry the number of ones of
+the raw vector (`veilset_server.counting`), which a user moves by at most u·k bits whatever the hash and the order of inserts.
 
 Rounding. The noise X is drawn from a continuous law and rounded to an integer Z. The count is an integer, so count + Z is
 the rounding of count + X, which is post-processing: Z costs no more than X.
@@ -22,14 +23,13 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 
+from veilset.core.budget import float_within
 from veilset.core.exact import decimal_digits
 from veilset.core.noise_laws import STANDARD_DEVIATION, CountMechanism, nearest_integer, smallest_delta
 from veilset.core.params import (
     MAX_DELTA,
     MAX_ELEMENTS_PER_USER,
     MAX_HASHES,
-    Adjacency,
-    PrivacyParameters,
     check_choice,
     check_delta,
     check_epsilon,
@@ -68,30 +68,6 @@ class CountNoise:
         return self.scale * STANDARD_DEVIATION[self.mechanism]
 
 
-def count_sensitivity(privacy: PrivacyParameters) -> int:
-    """How far one user's data moves the number of distinct elements: elements_per_user.
-
-    Raises InvalidInput under replace-one, where the size is public and a noisy count would be a pretence.
-    """
-    if privacy.adjacency is not Adjacency.ADD_REMOVE:
-        raise InvalidInput(
-            "adjacency", f"{Adjacency.ADD_REMOVE} for a count: under {privacy.adjacency} the size is public"
-        )
-    return privacy.elements_per_user
-
-
-def insert_counter_sensitivity(hashes: int, elements_per_user: int) -> int:
-    """How far one user's data moves the number of *inserts that set a new bit*: u·max(1, k - 1), not u.
-
-    Without a user's element x every insert of another element that was counted still is. Each of x's at most k bits may
-    become the new bit of one other insert, and x's own is gone if it was counted (if not, it had no new bit to leave): the
-    counter moves by -1 to k - 1 for each of the u elements. The bound is reached.
-    """
-    check_integer("hashes", hashes, 1, MAX_HASHES)
-    check_integer("elements_per_user", elements_per_user, 1, MAX_ELEMENTS_PER_USER)
-    return elements_per_user * max(1, hashes - 1)
-
-
 def calibrate_count(
     epsilon: float, delta: float, sensitivity: int, mechanism: CountMechanism | None = None
 ) -> CountNoise:
@@ -109,10 +85,13 @@ def calibrate_count(
     if mechanism is not None:
         mechanism = check_choice("mechanism", mechanism, CountMechanism)
     wished = [mechanism] if mechanism is not None else list(CountMechanism)
-    found = [noise for law in wished if (noise := _calibrated(law, sensitivity, epsilon, delta)) is not None]
-    if found:
-        return min(found, key=lambda noise: noise.standard_deviation)
-    scale = smallest_scale(CountMechanism.LAPLACE, sensitivity, epsilon, 0.0)
+    # Charged are the decimals that the floats stand for; the noise has to be for no more than that.
+    within = float_within(epsilon), float_within(delta)
+    scales = {law: scale for law in wished if (scale := _scale(law, sensitivity, *within)) is not None}
+    if scales:
+        best = min(scales, key=lambda law: scales[law] * STANDARD_DEVIATION[law])
+        return CountNoise(best, scales[best], sensitivity, epsilon, delta)
+    scale = smallest_scale(CountMechanism.LAPLACE, sensitivity, within[0], 0.0)
     cost = grid_delta(scale, epsilon)
     if not cost <= max(delta, MAX_UNASKED_DELTA):
         enough = min(2.0 * cost, MAX_DELTA)
@@ -174,15 +153,15 @@ def smallest_scale(mechanism: CountMechanism, sensitivity: int, epsilon: float, 
     return scale
 
 
-def _calibrated(mechanism: CountMechanism, sensitivity: int, epsilon: float, delta: float) -> CountNoise | None:
-    """Noise for δ less the grid's cost; None if that cost is more than half of δ."""
+def _scale(mechanism: CountMechanism, sensitivity: int, epsilon: float, delta: float) -> float | None:
+    """The scale for δ less the grid's cost; None if that cost is more than half of δ."""
     if delta <= 2.0 * grid_delta(0.0, epsilon):
         return None
     cost = grid_delta(smallest_scale(mechanism, sensitivity, epsilon, delta / 2.0), epsilon)
     if not cost <= delta / 2.0:
         return None
-    scale = smallest_scale(mechanism, sensitivity, epsilon, delta - cost)  # no larger than the scale that was costed
-    return CountNoise(mechanism, scale, sensitivity, epsilon, delta)
+    rest = math.nextafter(delta - cost, 0.0)  # the difference may have been rounded up
+    return smallest_scale(mechanism, sensitivity, epsilon, rest)  # no larger than the scale that was costed
 
 
 def _is_private(mechanism: CountMechanism, scale: float, sensitivity: int, epsilon: float, delta: float) -> bool:

@@ -1,7 +1,8 @@
 """Element bytes → 128-bit digest → k positions.
 
-The positions of an element are independent and uniform in the random-oracle model that the W bound needs; plain double
-hashing (h1 + i·h2 mod m) is not. Golden values: tests/unit/test_hashing.py.
+The positions of an element are independent and uniform in the model that the W bound needs, digest and finaliser together
+idealised as a random function (docs/privacy.md, section 2); plain double hashing (h1 + i·h2 mod m) is not. Golden values:
+tests/unit/test_hashing.py.
 """
 
 from __future__ import annotations

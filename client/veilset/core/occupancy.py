@@ -10,6 +10,9 @@ The model is a random oracle whose seed is drawn independently of the data. Sour
 this is the W of Ke, Liang, Sha, Shi and Song, DPBloomfilter (arXiv:2502.00693); the counts are classical (Feller, An
 Introduction to Probability Theory and Its Applications I, chapters II and IV).
 
+`changed_bits_distribution` is W for a user of exactly u elements. The promise is about at most u, so what noise is
+calibrated for is `dominating_distribution`.
+
 Exactness. Candidates are counted in whole numbers, without error. Covering takes an alternating sum, which cancels: it
 runs in `decimal` with a precision for which `_uncovered` proves an error below ROUNDED_UP. Every probability is then
 rounded up by ROUNDED_UP, so that no tail P(W > w) is understated.
@@ -18,6 +21,7 @@ rounded up by ROUNDED_UP, so that no tail P(W > w) is understated.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 
@@ -33,6 +37,9 @@ from veilset.core.params import (
     check_integer,
 )
 from veilset.errors import InvalidInput
+
+Counts = Callable[[int, int], list[int]]
+"""(bits, draws of one throw) → of all equally likely outcomes, how many have c candidates, c = 0, 1, …"""
 
 MAX_DISTRIBUTED_BITS = 256
 """Largest W_max whose distribution is computed; the worst-case calibration needs none and has no such limit."""
@@ -62,6 +69,30 @@ def changed_bits_distribution(
     Entries are overstated by less than 2e-50; above the largest w that can happen they are exactly 0.
     Raises InvalidInput for a value out of range.
     """
+    counts = _replace_one_counts if adjacency == Adjacency.REPLACE_ONE else _add_remove_counts
+    return _checked(counts, bits, hashes, adjacency, elements_per_user, min_size)
+
+
+def dominating_distribution(
+    bits: int, hashes: int, adjacency: Adjacency, elements_per_user: int, min_size: int
+) -> tuple[Decimal, ...]:
+    """A law of w whose tails P(W > w) are not below those of any user of 1 … u elements. Cached; arguments and errors as
+    in `changed_bits_distribution`.
+
+    Under add-remove, and for u = 1, it is that distribution: more balls hit no fewer bins. Under replace-one more balls
+    may leave *fewer* bins in the symmetric difference (where m is small both throws end up everywhere), so for u > 1 no
+    credit is taken for bins that both throws hit: the candidates are the sum of the two throws' distinct bins, at most m.
+    That is never less than the symmetric difference, and it grows with the number of balls; so does what is left of it
+    uncovered. It costs noise only where (u·k)²/m is not small.
+    """
+    if adjacency == Adjacency.REPLACE_ONE and elements_per_user > 1:
+        return _checked(_two_throw_counts, bits, hashes, adjacency, elements_per_user, min_size)
+    return changed_bits_distribution(bits, hashes, adjacency, elements_per_user, min_size)
+
+
+def _checked(
+    counts: Counts, bits: int, hashes: int, adjacency: Adjacency, elements_per_user: int, min_size: int
+) -> tuple[Decimal, ...]:
     check_integer("bits", bits, MIN_BITS, MAX_BITS)
     check_integer("min_size", min_size, 1, MAX_SIZE)
     adjacency = check_choice("adjacency", adjacency, Adjacency)
@@ -74,13 +105,12 @@ def changed_bits_distribution(
             elements_per_user,
         )
     cover_draws = max(0, min_size - elements_per_user) * hashes
-    return _distribution(bits, elements_per_user * hashes, adjacency, cover_draws)
+    return _distribution(counts, bits, elements_per_user * hashes, cover_draws)
 
 
 @lru_cache(maxsize=1024)
-def _distribution(bits: int, draws: int, adjacency: Adjacency, cover_draws: int) -> tuple[Decimal, ...]:
-    replaced = adjacency is Adjacency.REPLACE_ONE
-    counts = _replace_one_counts(bits, draws) if replaced else _add_remove_counts(bits, draws)
+def _distribution(candidate_counts: Counts, bits: int, draws: int, cover_draws: int) -> tuple[Decimal, ...]:
+    counts = candidate_counts(bits, draws)
     largest = max(c for c, count in enumerate(counts) if count)
     outcomes = sum(counts)
     with decimal_digits(_precision(largest)):
@@ -146,6 +176,17 @@ def _replace_one_counts(bits: int, draws: int) -> list[int]:
         sum(ways * falling[c + z] for z, ways in enumerate(row) if ways)
         for c, row in enumerate(_two_throw_patterns(draws))
     ]
+
+
+def _two_throw_counts(bits: int, draws: int) -> list[int]:
+    """Of the m^(2·draws) outcomes of two throws, in how many their numbers of distinct bins add up to c; what is above m
+    counts as m."""
+    single = _add_remove_counts(bits, draws)
+    counts = [0] * (2 * draws + 1)
+    for a, one in enumerate(single):
+        for b, other in enumerate(single):
+            counts[min(a + b, bits)] += one * other
+    return counts
 
 
 def _precision(largest: int) -> int:

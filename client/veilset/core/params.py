@@ -127,7 +127,7 @@ class PrivacyParameters:
     epsilon in (0, 64], delta in [0, 0.1]. elements_per_user: how many elements one user may contribute (the unit of
     privacy), in [1, 1000]. min_size: the owner's public promise that the set holds at least this many distinct
     elements, in [1, 10^12]; 1 takes no credit. Worst-case calibration is pure ε: whatever delta was allowed, it holds and
-    is charged with delta = 0.
+    is charged with delta = 0, and takes no credit of min_size, which becomes 1.
     """
 
     epsilon: float
@@ -146,3 +146,4 @@ class PrivacyParameters:
         check_integer("min_size", self.min_size, 1, MAX_SIZE)
         if self.calibration is Calibration.WORST_CASE:
             object.__setattr__(self, "delta", 0.0)
+            object.__setattr__(self, "min_size", 1)

@@ -23,8 +23,9 @@ class Statement:
 
     unit, relation, assumption: in words. epsilon, delta: of this release, a bought count included. total_epsilon,
     total_delta: everything charged to the budget account up to and with it. attacker_accuracy_limit: how often anybody
-    who guesses one user's presence from this release can be right at most, presence and absence equally likely
-    beforehand and all else known to them; total_attacker_accuracy_limit: the same from everything on the account.
+    who guesses one user's presence (replace-one: which of two users' elements are in) from this release can be right at
+    most, both equally likely beforehand and all else known to them; total_attacker_accuracy_limit: the same from
+    everything on the account.
     """
 
     unit: str
@@ -45,9 +46,9 @@ class Statement:
             f"relation, calibrated by {self.calibration}, assuming {self.assumption}.\n"
             f"Spent on the budget account up to and with this release: ε = {self.total_epsilon:g}, "
             f"δ = {self.total_delta:g}.\n"
-            "Whoever guesses whether one user's elements are in the set, knowing everything else, is right at most "
-            f"{self.attacker_accuracy_limit:.2%} of the time from this release, and at most "
-            f"{self.total_attacker_accuracy_limit:.2%} from everything spent on the account."
+            "Whoever guesses which of two such sets it was, holding both equally likely beforehand and knowing "
+            f"everything else, is right at most {self.attacker_accuracy_limit:.2%} of the time from this release, and at "
+            f"most {self.total_attacker_accuracy_limit:.2%} from everything spent on the account."
         )
 
 
@@ -64,12 +65,19 @@ def make_statement(header: ReleaseHeader) -> Statement:
         epsilon=epsilon,
         delta=delta,
         calibration=str(privacy.calibration),
-        assumption=_ASSUMPTIONS[privacy.calibration],
+        assumption=_assumption(privacy.calibration, header.shared_seed),
         total_epsilon=total_epsilon,
         total_delta=total_delta,
         attacker_accuracy_limit=attacker_accuracy_limit(epsilon, delta),
         total_attacker_accuracy_limit=attacker_accuracy_limit(total_epsilon, total_delta),
     )
+
+
+def _assumption(calibration: Calibration, shared_seed: bool) -> str:
+    text = _ASSUMPTIONS[calibration]
+    if shared_seed and calibration is not Calibration.WORST_CASE:
+        text += " (the set's owner brought the seed, so who chose the elements may have known it)"
+    return text
 
 
 def _unit(elements_per_user: int) -> str:
