@@ -13,6 +13,7 @@ from veilset.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SIZES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
 """Bits per element at which the efficiency is drawn."""
@@ -21,10 +22,14 @@ _PLAN, _TEXTBOOK, _LIMIT, _COIN = "#1f5fa8", "#c2571a", "#333333", "#999999"
 
 
 def plot_plan(request: PlanRequest, chosen: Plan, path: Path) -> None:
-    """Write a PNG: the plan's ROC curve under the limit that (ε, δ) sets, and efficiency against bits per element.
+    """Write `draw_plan` as a PNG; a file at ``path`` is replaced. Raises as it does, and OSError if it cannot be written."""
+    draw_plan(request, chosen).savefig(path, format="png", dpi=130)
 
-    The textbook's setting is drawn beside the plan in both. A file at ``path`` is replaced. Raises FailedPrecondition
-    if matplotlib is missing, and OSError if the file cannot be written.
+
+def draw_plan(request: PlanRequest, chosen: Plan) -> Figure:
+    """The plan's ROC curve under the limit that (ε, δ) sets, and efficiency against bits per element.
+
+    The textbook's setting is drawn beside the plan in both. Raises FailedPrecondition if matplotlib is missing.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -41,7 +46,7 @@ def plot_plan(request: PlanRequest, chosen: Plan, path: Path) -> None:
         f"{request.size:,} elements, ε = {privacy.epsilon:g}, δ = {privacy.delta:g}, {privacy.adjacency}, "
         f"{privacy.calibration}, {privacy.elements_per_user} per user"
     )
-    figure.savefig(path, format="png", dpi=130)
+    return figure
 
 
 def _draw_roc(axes: Axes, request: PlanRequest, chosen: Plan) -> None:

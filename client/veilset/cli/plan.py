@@ -72,6 +72,7 @@ def plan(
         from veilset.plots import plot_plan
 
         plot_plan(request, chosen, plot)
+        click.echo(f"wrote {plot}", err=True)
     emit(asdict(chosen), as_json, _table(request, chosen, searched=not bits))
 
 
@@ -106,14 +107,14 @@ def _table(request: planner.PlanRequest, chosen: planner.Plan, searched: bool) -
     textbook = planner.textbook_setting(request.size, request.privacy, chosen.bits)
     rows: list[tuple[str, planner.Plan | None]] = [
         ("recommended" if searched else "as given", chosen),
-        (f"textbook, k = {textbook.hashes}", textbook),
+        (f"textbook, all {textbook.hashes} ones", textbook),
     ]
     if searched:
         more = planner.alternatives(request, chosen)
         rows += [("twice the ε", more.doubled_epsilon), ("twice the size", more.doubled_bytes)]
-    head = f"{'':<18}{'bits':>14}{'hashes':>8}{'TPR':>9}{'FPR':>9}{'advantage':>11}{'efficiency':>12}"
+    head = f"{'':<22}{'bits':>14}{'hashes':>8}{'TPR':>9}{'FPR':>9}{'advantage':>11}{'efficiency':>12}"
     table = [
-        f"{name:<18}{row.bits:>14}{row.hashes:>8}{row.true_positive_rate:>9.4f}{row.false_positive_rate:>9.4f}"
+        f"{name:<22}{row.bits:>14}{row.hashes:>8}{row.true_positive_rate:>9.4f}{row.false_positive_rate:>9.4f}"
         f"{row.advantage:>11.4f}{row.efficiency:>12.3f}"
         for name, row in rows
         if row is not None

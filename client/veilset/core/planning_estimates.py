@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.accuracy import binomial_coefficients
-from veilset.core.occupancy import MAX_DISTRIBUTED_BITS, maximum_changed_bits
+from veilset.core.occupancy import MAX_DISTRIBUTED_BITS, ROUNDED_UP, maximum_changed_bits
 from veilset.core.params import MAX_HASHES, Calibration, PrivacyParameters
 
 _LARGEST_EPSILON0 = 44.0  # p_flip is at least 2^-64
@@ -46,7 +46,7 @@ class CalibrationEstimate:
             return np.full(len(bits), min(_LARGEST_EPSILON0, privacy.epsilon / most))
         masses = changed_bits_estimate(hashes, bits, privacy)
         epsilon0: Floats = privacy.epsilon / _quantiles(masses, privacy.delta)
-        if privacy.calibration is Calibration.EXACT:
+        if privacy.calibration is Calibration.EXACT and privacy.delta > 0.0:
             epsilon0 = np.maximum(epsilon0, self._exact_epsilon0(masses))
         return np.minimum(epsilon0, _LARGEST_EPSILON0)
 
@@ -68,29 +68,40 @@ class CalibrationEstimate:
         return low
 
     def _exact_epsilon0(self, masses: Floats) -> Floats:
-        """Where E[H_W(ε; ε0)] crosses δ, by log-log interpolation in a table over ε0 that all k and m share."""
+        """Where E[H_W(ε; ε0)] crosses δ, by linear interpolation in a table over ε0 that all k and m share.
+
+        The kinks at ε/w, where H_w begins to rise from 0, are points of the table.
+        """
         if self._profile is None:
             privacy = self._privacy
             most = maximum_changed_bits(plannable_hashes(privacy)[-1], privacy.adjacency, privacy.elements_per_user)
-            points = np.geomspace(privacy.epsilon / most, _LARGEST_EPSILON0, _PROFILE_POINTS)
+            spaced = np.geomspace(privacy.epsilon / most, _LARGEST_EPSILON0, _PROFILE_POINTS)
+            points = np.union1d(spaced, privacy.epsilon / np.arange(1, most + 1))
             self._profile = points, profile_table(most, privacy.epsilon, points)
         points, table = self._profile
-        reached = masses @ table[: masses.shape[1]]
-        below = np.maximum(np.sum(reached <= self._privacy.delta, axis=1) - 1, 0)
-        above = np.minimum(below + 1, len(points) - 1)
-        rows = np.arange(len(masses))
-        low, high = reached[rows, below], reached[rows, above]
+
+        def reached(places: NDArray[np.int64]) -> Floats:
+            return np.asarray(np.sum(masses * table[places, : masses.shape[1]], axis=1))
+
+        # By bisection of the places, not by one matrix product: that would be put on several threads, which on a busy
+        # machine wait for each other a hundred times longer than the product takes.
+        below, above = np.zeros(len(masses), dtype=np.int64), np.full(len(masses), len(points) - 1)
+        while (above - below > 1).any():
+            middle = (below + above) // 2
+            allowed = reached(middle) <= self._privacy.delta
+            below, above = np.where(allowed, middle, below), np.where(allowed, above, middle)
+        low, high = reached(below), reached(above)
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = (math.log(self._privacy.delta or 5e-324) - np.log(low)) / (np.log(high) - np.log(low))
-        share = np.where((low > 0.0) & (high > low), np.clip(share, 0.0, 1.0), 0.0)
-        return np.asarray(points[below] * (points[above] / points[below]) ** share)
+            share = (self._privacy.delta - low) / (high - low)
+        share = np.where(high <= self._privacy.delta, 1.0, np.clip(share, 0.0, 1.0))  # the last point may be allowed
+        return np.asarray(points[below] + (points[above] - points[below]) * share)
 
 
 def changed_bits_estimate(hashes: int, bits: Floats, privacy: PrivacyParameters) -> Floats:
     """Estimated P(W = w), w = 0 .. W_max; float64 (M, W_max + 1): binomial, as if every draw counted independently.
 
     A draw counts if it is a position of its own, on average m·(1 - (1 - 1/m)^W_max)/W_max of them (a little too many for
-    replace-one), and if none of the (min_size - u)·k other draws D covers it, (1 - 1/m)^D.
+    replace-one), and if none of the (min_size - u)·k other draws D covers it, (1 - 1/m)^D. Rounded up like the exact ones.
     """
     most = maximum_changed_bits(hashes, privacy.adjacency, privacy.elements_per_user)
     others = max(0, privacy.min_size - privacy.elements_per_user) * hashes
@@ -101,7 +112,7 @@ def changed_bits_estimate(hashes: int, bits: Floats, privacy: PrivacyParameters)
     changed = np.arange(most + 1)
     with np.errstate(under="ignore"):
         logs = np.log(binomial_coefficients(most)) + changed * np.log(counting) + (most - changed) * np.log1p(-counting)
-        return np.asarray(np.exp(logs))
+        return np.asarray(np.exp(logs) + float(ROUNDED_UP))
 
 
 def _quantiles(masses: Floats, delta: float) -> NDArray[np.int64]:
@@ -112,16 +123,16 @@ def _quantiles(masses: Floats, delta: float) -> NDArray[np.int64]:
 
 
 def profile_table(most: int, epsilon: float, points: Floats) -> Floats:
-    """H_w(ε; ε0) for w = 0 .. most (rows) and each ε0 of ``points`` (columns), in floats.
+    """H_w(ε; ε0) for each ε0 of ``points`` (rows) and w = 0 .. most (columns), in floats.
 
     An output with i of w bits against the truth adds C(w, i)·a^w·(x^i - e^ε·x^(w-i))₊ with x = e^-ε0, a = 1/(1 + x).
     """
-    powers = np.exp(-points[np.newaxis, :] * np.arange(most + 1)[:, np.newaxis])
-    kept = 1.0 / (1.0 + powers[1]) if most else np.ones(len(points))
-    table = np.zeros((most + 1, len(points)))
+    powers = np.exp(-points[:, np.newaxis] * np.arange(most + 1))
+    kept = 1.0 / (1.0 + powers[:, 1])
+    table = np.zeros((len(points), most + 1))
     for changed in range(1, most + 1):
         against = np.arange((changed + 1) // 2)
-        choose = binomial_coefficients(changed)[against, np.newaxis]
-        losses = powers[against] - math.exp(epsilon) * powers[changed - against]
-        table[changed] = kept**changed * np.sum(choose * np.maximum(losses, 0.0), axis=0)
+        losses = powers[:, against] - math.exp(epsilon) * powers[:, changed - against]
+        total = np.sum(binomial_coefficients(changed)[against] * np.maximum(losses, 0.0), axis=1)
+        table[:, changed] = kept**changed * total
     return table

@@ -21,6 +21,8 @@ from veilset.core.params import MAX_SIZE, FilterParameters, PrivacyParameters, c
 from veilset.core.planning_estimates import plannable_hashes
 from veilset.errors import InvalidInput
 
+SMALLEST_EPSILON = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -50,6 +52,8 @@ class Plan:
 def check_planned_size(size: int, privacy: PrivacyParameters) -> int:
     """Return ``size`` if it is in [1, 10^12] and not below the promised min_size, else raise InvalidInput."""
     check_integer("size", size, 1, MAX_SIZE)
+    if privacy.epsilon < SMALLEST_EPSILON:
+        raise InvalidInput("epsilon", f"at least {SMALLEST_EPSILON:g}, the least that can be charged", privacy.epsilon)
     if privacy.min_size > size:
         raise InvalidInput("min_size", f"at most the planned size, {size}", privacy.min_size)
     return size

@@ -23,6 +23,7 @@ from veilset.errors import PoorUtility
 _LONGEST_SUGGESTION = 1024  # bits per element
 _EPSILON_STEPS = 6
 _COARSE_GRID = 32
+_COARSE_HASHES = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32)
 _GRID = 64
 
 
@@ -108,7 +109,7 @@ def _larger_epsilon(request: PlanRequest) -> tuple[float, Plan] | None:
         return replace(request, privacy=replace(request.privacy, epsilon=epsilon))
 
     def is_enough(wished: PlanRequest) -> bool:
-        return bool(Search(wished, _COARSE_GRID).smallest(_good(wished)))
+        return bool(Search(wished, _COARSE_GRID, _COARSE_HASHES).smallest(_good(wished)))
 
     low, high = request.privacy.epsilon, MAX_EPSILON
     if low >= high or not is_enough(at(high)):

@@ -8,7 +8,7 @@ jumps a longer vector is always better. Hence the grid, and zooms that close in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from veilset.core.accuracy import binomial_tails, distinct_positions, expected_fill, expected_ones_fraction
 from veilset.core.decoding import choose_thresholds
-from veilset.core.params import MIN_BITS
+from veilset.core.params import MAX_HASHES, MIN_BITS
 from veilset.core.planning_estimates import CalibrationEstimate, plannable_hashes
 from veilset.core.planning_request import PlanRequest
+
+ALL_HASHES = range(1, MAX_HASHES + 1)
 
 _GRID = 128
 _ZOOM = 33
@@ -58,12 +60,16 @@ class Curve:
 
 
 class Search:
-    """The estimated merits of all settings within a request's size limit; ``grid`` lengths for each k to begin with."""
+    """The estimated merits of all settings within a request's size limit.
 
-    def __init__(self, request: PlanRequest, grid: int = _GRID) -> None:
+    grid: how many lengths of each k it begins with. hashes: the k to look at, as far as they can be calibrated.
+    """
+
+    def __init__(self, request: PlanRequest, grid: int = _GRID, hashes: Iterable[int] = ALL_HASHES) -> None:
         self._request = request
         self._estimate = CalibrationEstimate(request.privacy)
-        self._curves = [self._curve(hashes, self._grid(hashes, grid)) for hashes in plannable_hashes(request.privacy)]
+        plannable = plannable_hashes(request.privacy)
+        self._curves = [self._curve(k, self._grid(k, grid)) for k in hashes if k in plannable]
 
     def best(self) -> list[Setting]:
         """Settings by falling estimated merit (shorter first among equals), the best places zoomed into; maybe none."""
