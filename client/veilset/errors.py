@@ -8,6 +8,7 @@ computed from a set's contents.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -34,6 +35,21 @@ class InvalidInput(VeilsetError, ValueError):
         super().__init__(f"{field}: must be {allowed}{got_text}", field=field, allowed=allowed)
         self.field = field
         self.allowed = allowed
+
+
+class NotComparable(InvalidInput):
+    """Two releases differ in what must be alike for their bits to mean the same; nothing was compared.
+
+    ``field`` names the first such thing; ``differences`` has all of them: name → (left's value, right's value).
+    """
+
+    reason = "NOT_COMPARABLE"
+
+    def __init__(self, left: str, right: str, differences: Mapping[str, tuple[object, object]]) -> None:
+        listed = "; ".join(f"{name}: {left} has {a}, {right} has {b}" for name, (a, b) in differences.items())
+        field = next(iter(differences))
+        super().__init__(field, f"alike in both releases ({listed}); create both sets with the same parameters")
+        self.differences = dict(differences)
 
 
 class NotFound(VeilsetError):

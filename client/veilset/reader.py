@@ -1,102 +1,24 @@
-"""Reading a release: fetch and check it once, then answer from memory without telling anyone what was asked."""
+"""Reading a release: fetch it, check it whole, and make it ready to answer from memory."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from contextlib import closing
-from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core import bitset
-from veilset.core.decoding import Decoder, Rule, count_ones_per_element, make_decoder
-from veilset.core.hashing import digests, positions
-from veilset.core.normalization import Element, normalize
-from veilset.core.params import check_choice, check_name
-from veilset.core.release import ReleaseHeader, check_chunk, split_chunks
+from veilset.core.decoding import Rule
+from veilset.core.params import check_name
+from veilset.core.release import ReleaseHeader, check_chunk
 from veilset.core.signing import open_manifest
-from veilset.core.sizes import SizeEstimate, size_from_bits, size_from_count
-from veilset.core.statement import Statement, make_statement
 from veilset.errors import InvalidInput, NotFound, ReleaseRejected
-from veilset.release_file import save_release
 from veilset.sources import ReleaseSource, open_source
+from veilset.view import View, make_view
 
-BATCH = 1 << 16
-
-
-class View:
-    """One checked release in memory. Immutable and thread-safe.
-
-    header: what the release says of itself. decoder: the threshold and the predicted error rates of the answers below.
-    """
-
-    def __init__(
-        self, header: ReleaseHeader, manifest: bytes, vector: NDArray[np.uint8], decoder: Decoder, key: bytes | None
-    ) -> None:
-        self.header = header
-        self.decoder = decoder
-        self._manifest = manifest
-        self._vector = vector
-        self._key = key
-
-    def __contains__(self, element: Element) -> bool:
-        return bool(self.contains_many([element])[0])
-
-    def contains_many(self, elements: Iterable[Element]) -> NDArray[np.bool_]:
-        """Whether each element is taken for a member; bool, shape (n,). Raises InvalidInput for what is no element."""
-        found = [self.decoder.decide(ones, distinct) for ones, distinct in self._read(elements)]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.bool_)
-
-    def scores(self, elements: Iterable[Element]) -> NDArray[np.float64]:
-        """Log-likelihood ratio (nats) of each element being a member; float64, shape (n,)."""
-        found = [self.decoder.scores(ones, distinct) for ones, distinct in self._read(elements)]
-        return np.concatenate(found) if found else np.zeros(0)
-
-    def posteriors(self, elements: Iterable[Element], prior: float) -> NDArray[np.float64]:
-        """Probability of each element being a member, given the prior probability; float64, shape (n,)."""
-        found = [self.decoder.posteriors(ones, distinct, prior) for ones, distinct in self._read(elements)]
-        return np.concatenate(found) if found else np.zeros(0)
-
-    def _read(self, elements: Iterable[Element]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Ones and distinct positions of each element, batch by batch, so that memory does not grow with the input."""
-        header = self.header
-        if isinstance(elements, str | bytes):
-            raise InvalidInput("elements", "a collection of elements, not one of them")
-        remaining = iter(elements)
-        while batch := list(islice(remaining, BATCH)):
-            hashed = digests(
-                normalize(batch, header.normalization), header.filter.scheme, header.filter.seed, self._key
-            )
-            found = positions(hashed, header.filter.bits, header.filter.hashes)
-            yield count_ones_per_element(found, bitset.test_bits(self._vector, found))
-
-    @property
-    def statement(self) -> Statement:
-        """What the release promises: print it, or read its fields."""
-        return make_statement(self.header)
-
-    def size(self, confidence: float = 0.95) -> SizeEstimate:
-        """How many distinct elements the release stands for, from its bought count if it has one, else from its bits."""
-        if self.header.count is not None:
-            return size_from_count(self.header, confidence)
-        return size_from_bits(self.header, bitset.count_ones(self._vector), confidence)
-
-    @property
-    def created_at(self) -> datetime:
-        """When the release was made, UTC."""
-        return datetime.fromtimestamp(self.header.created_at_us / 1e6, UTC)
-
-    @property
-    def vector(self) -> NDArray[np.uint8]:
-        """The packed noisy bits, read-only; bit j is bit 7 - (j mod 8) of byte j // 8."""
-        return self._vector
-
-    def save(self, path: str | Path) -> None:
-        """Write the release to a file that `veilset.open` reads."""
-        save_release(Path(path), self._manifest, split_chunks(self._vector))
+__all__ = ["View", "open_view"]
 
 
 def open_view(
@@ -132,16 +54,15 @@ def open_view(
                 check="sequence",
             )
         vector = _fetch(source, header)
-    decoder = make_decoder(
-        header.filter.bits,
-        header.filter.hashes,
-        header.flip_probability,
-        bitset.count_ones(vector) / header.filter.bits,
-        rule=check_choice("rule", rule, Rule),
+    return make_view(
+        header,
+        manifest,
+        vector,
+        key,
+        rule=rule,
         max_false_positive_rate=max_false_positive_rate,
         min_true_positive_rate=min_true_positive_rate,
     )
-    return View(header, manifest, vector, decoder, key)
 
 
 def _public_key(value: bytes | str) -> bytes:
@@ -165,7 +86,13 @@ def _open_header(source: ReleaseSource, sequence: int, pinned: list[bytes]) -> t
 
 def _fetch(source: ReleaseSource, header: ReleaseHeader) -> NDArray[np.uint8]:
     """All chunks, each checked before it is used, straight into one array."""
-    vector = np.empty(header.vector_bytes, dtype=np.uint8)
+    try:
+        vector = np.empty(header.vector_bytes, dtype=np.uint8)
+    except MemoryError:
+        raise ReleaseRejected(
+            f"release {header.set_name}/{header.sequence}: {header.vector_bytes} bytes do not fit into memory",
+            check="vector_bytes",
+        ) from None
     start = 0
     for index in range(len(header.chunk_sha256)):
         chunk = source.chunk(header.sequence, index)

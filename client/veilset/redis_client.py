@@ -10,37 +10,24 @@ from redis.backoff import ExponentialBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
-from veilset.errors import InvalidInput, Unavailable
+from veilset.errors import InvalidInput, Unavailable, VeilsetError
 
 SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 READ_SIZE = 1 << 18
 
 RedisClient = redis.Redis | RedisCluster
 
-# What a server says when the same command may succeed later: not our data's fault.
-_TRANSIENT = (
-    redis.exceptions.ConnectionError,
-    redis.exceptions.TimeoutError,
-    redis.exceptions.ReadOnlyError,
-    redis.exceptions.OutOfMemoryError,
-    redis.exceptions.ClusterDownError,
-    redis.exceptions.TryAgainError,
-    redis.exceptions.NoPermissionError,
-    redis.exceptions.ResponseError,  # MISCONF, NOREPLICAS, LOADING behind a proxy
-    redis.exceptions.RedisClusterException,
-    OSError,
-)
+# Whatever Redis says or fails to say: the same command may succeed later, and it is not our data's fault.
+_TRANSIENT = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError)
 
 
 def connect_redis(url: str, timeout_seconds: float = 10.0) -> RedisClient:
     """A client for ``url``: redis://, rediss:// (TLS), unix://, or redis+cluster:// and rediss+cluster://.
 
     Connects at the first command. Two quick retries in place of redis-py's ten, so that an outage is told in seconds.
-    Raises InvalidInput for any other URL; the URL is not repeated, since it may hold a password.
+    Raises InvalidInput for any other URL.
     """
-    scheme = url.split("://", 1)[0]
-    if scheme not in SCHEMES or "://" not in url:
-        raise InvalidInput("redis", "a URL starting with " + ", ".join(f"{known}://" for known in SCHEMES))
+    scheme = check_redis_url(url)
     base = url.replace("+cluster", "", 1) if scheme.endswith("+cluster") else url
     try:
         if scheme.endswith("+cluster"):
@@ -59,11 +46,23 @@ def connect_redis(url: str, timeout_seconds: float = 10.0) -> RedisClient:
         raise InvalidInput("redis", "a URL such as redis://user:password@host:6379/0") from None
 
 
+def check_redis_url(url: str) -> str:
+    """The URL's scheme. Raises InvalidInput, without the URL in it, since that may hold a password."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in SCHEMES:
+        raise InvalidInput("redis", "a URL starting with " + ", ".join(f"{known}://" for known in SCHEMES))
+    return scheme
+
+
 @contextmanager
 def transient() -> Iterator[None]:
     """Turn what Redis answers when it is down, full, loading or read-only into Unavailable, naming the kind only."""
     try:
         yield
+    except VeilsetError:
+        raise
+    except (ValueError, RecursionError, AttributeError):  # what redis-py makes of an answer that is no RESP
+        raise Unavailable("Redis: does not speak its protocol", kind="PROTOCOL") from None
     except _TRANSIENT as error:
         kind = type(error).__name__
         if type(error) is redis.exceptions.ResponseError:  # its text starts with the code, such as MISCONF

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from veilset.errors import ReleaseRejected
 
 MAGIC = b"veilset\x01"
-MAX_MANIFEST_BYTES = 16 << 20
+MAX_MANIFEST_BYTES = 6 << 20  # 2^40 bits have 2^17 chunks of 34 bytes each in the header
 
 _LENGTH_BYTES = 4
 

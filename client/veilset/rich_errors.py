@@ -41,9 +41,7 @@ def from_rpc_error(error: grpc.RpcError, target: str) -> VeilsetError:
         if detail.Unpack(info) and info.domain == DOMAIN:
             return from_reason(info.reason, status.message, dict(info.metadata))
     if code is grpc.StatusCode.UNAVAILABLE:
-        return Unavailable(
-            f"service: cannot reach {target} ({text}); is it running, and do TLS and address match?", target=target
-        )
+        return Unavailable(f"service: cannot reach {target} ({text}); is it running there?", target=target)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Unavailable(f"service: {target} did not answer in time", target=target)
     found = VeilsetError(f"service: {code.name}: {text}")

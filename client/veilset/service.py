@@ -12,7 +12,7 @@ from typing import TypeVar
 import grpc
 
 from veilset.core import wire
-from veilset.core.budget import NANO
+from veilset.core.budget import NANO, format_delta, parse_delta
 from veilset.core.normalization import Element
 from veilset.core.params import (
     Adjacency,
@@ -78,6 +78,7 @@ class Budget:
     epsilon_left: float
     delta_total: str
     delta_spent: str
+    delta_left: str
     charges: int
 
 
@@ -89,6 +90,8 @@ class Service:
     """
 
     def __init__(self, target: str, timeout_seconds: float = 30.0) -> None:
+        if ":" not in target or target.startswith(("http://", "https://")):
+            raise InvalidInput("server", "host:port, such as localhost:50051", target)
         self.target = target
         self._timeout = timeout_seconds
         self._channel = grpc.insecure_channel(target, options=_OPTIONS)
@@ -197,6 +200,8 @@ class Service:
         an upload that did not return is publishable.
         """
         check_name("set_name", name)
+        if isinstance(elements, str | bytes):
+            raise InvalidInput("elements", "a collection of elements, not one of them")
         chosen = upload_id or secrets.token_hex(16)
         with _fitting("upload_id"):
             upload = Upload(self._stub, self.target, name, chosen, elements, key, on_progress)
@@ -332,5 +337,6 @@ def _budget(message: pb.Budget) -> Budget:
         epsilon_left=(message.total_nano_epsilon - message.spent_nano_epsilon) / NANO,
         delta_total=message.total_delta,
         delta_spent=message.spent_delta,
+        delta_left=format_delta(parse_delta(message.total_delta) - parse_delta(message.spent_delta)),
         charges=message.charges,
     )

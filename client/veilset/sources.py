@@ -10,7 +10,10 @@ from veilset.core import redis_keys as keys
 from veilset.core.release import CHUNK_BYTES
 from veilset.errors import InvalidInput, NotFound
 from veilset.redis_client import connect_redis, transient
-from veilset.release_file import read_manifest
+from veilset.release_file import MAX_MANIFEST_BYTES, read_manifest
+
+MAX_POINTER_BYTES = 18
+"""One more is read, so a pointer has at most 19 digits."""
 
 
 class ReleaseSource(Protocol):
@@ -38,29 +41,30 @@ class RedisSource:
 
     def latest(self) -> int:
         """Where the pointer points."""
-        value = self._get(keys.latest(self._set_name))
-        if not value.isdigit():
+        value = self._get(keys.latest(self._set_name), MAX_POINTER_BYTES)
+        if not value.isdigit() or not int(value):
             raise NotFound(f"set {self._set_name}: no release in this Redis", field="set_name")
         return int(value)
 
     def manifest(self, sequence: int) -> bytes:
         """The signed header."""
-        value = self._get(keys.manifest(self._set_name, sequence))
+        value = self._get(keys.manifest(self._set_name, sequence), MAX_MANIFEST_BYTES)
         if not value:
             raise NotFound(f"release {self._set_name}/{sequence}: not in this Redis", field="sequence")
         return value
 
     def chunk(self, sequence: int, index: int) -> bytes:
         """One chunk; a release may expire while it is read."""
-        return self._get(keys.chunk(self._set_name, sequence, index))
+        return self._get(keys.chunk(self._set_name, sequence, index), CHUNK_BYTES)
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
-    def _get(self, key: str) -> bytes:
+    def _get(self, key: str, most: int) -> bytes:
+        """The value, or the first ``most`` bytes of it and one more: a store is not trusted to keep to lengths."""
         with transient():
-            value = self._client.get(key)
+            value = self._client.getrange(key, 0, most)
         return value if isinstance(value, bytes) else b""
 
 

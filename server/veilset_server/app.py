@@ -79,6 +79,7 @@ async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         stack.callback(use_cases.worker.stop)
         uploads = UploadStream(ingest, upload_executor, settings.idle_seconds)
         service = MembershipService(use_cases, uploads, executor, settings.publish_wait_seconds)
+        stack.callback(service.close)
         server, port, healthy = await _start(settings, service)
         public_key = key.public_key().public_bytes_raw().hex()
         on_ready(Ready(f"{settings.host}:{port}", redis_url, public_key))

@@ -100,7 +100,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
 )
 @click.option("--max-bits", type=int, default=1 << 35, show_default=True, help="Longest vector of a set, in bits.")
 @click.option("--max-sets", type=int, default=10_000, show_default=True, help="Number of sets.")
-@click.option("--workers", type=int, default=16, show_default=True, help="Worker threads for calls, and as many for uploads.")
+@click.option(
+    "--workers", type=int, default=16, show_default=True, help="Worker threads for calls, and as many for uploads."
+)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )

@@ -104,12 +104,17 @@ class Delivery:
         Raises Unavailable.
         """
         checked = restored = 0
+        self._store.ping()  # an outage is noticed, and logged by the worker, before anybody publishes
         self._retire_overdue(set_name)
         for release in self._ledger.releases_in_state(ReleaseState.PUBLISHED):
             if set_name in (None, release.set_name):
-                with self.locks[release.set_name]:
-                    restored += self._restore(release)
                 checked += 1
+                try:
+                    with self.locks[release.set_name]:
+                        restored += self._restore(release)
+                except VeilsetError as error:  # the others still can be restored
+                    reason = error.details.get("kind", error.reason)
+                    log.warning("cannot restore", set=release.set_name, sequence=release.sequence, reason=reason)
         return checked, restored
 
     def _retire_overdue(self, set_name: str | None) -> None:
@@ -138,7 +143,9 @@ class Delivery:
         try:
             return self._write_again(release, missing)
         except (StateCorrupted, ReleaseRejected) as error:
-            log.error("cannot restore", set=release.set_name, sequence=release.sequence, reason=error.reason)
+            log.error(  # noqa: TRY400 - by reason, not by text
+                "cannot restore", set=release.set_name, sequence=release.sequence, reason=error.reason
+            )
             return 0  # the other releases still can be
 
     def _write_again(self, release: StoredRelease, missing: set[int]) -> int:
@@ -197,7 +204,7 @@ class DeliveryWorker:
                 idle = pause
                 pause = min(2 * pause, LONGEST_PAUSE)
             except Exception as error:  # noqa: BLE001 - the thread must outlive what nobody foresaw
-                log.error("delivery failed", kind=type(error).__name__)
+                log.error("delivery failed", kind=type(error).__name__)  # noqa: TRY400 - its text may hold elements
                 idle = pause
                 pause = min(2 * pause, LONGEST_PAUSE)
             self._wake.wait(idle)

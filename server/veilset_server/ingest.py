@@ -122,13 +122,10 @@ class Ingest:
         if not 1 <= len(upload_id) <= MAX_UPLOAD_ID:
             raise InvalidInput("upload_id", f"1 to {MAX_UPLOAD_ID} characters", len(upload_id))
         stored = self._ledger.get_set(set_name)
-        while True:
-            if self._ledger.open_upload(stored.set_id, upload_id).state is UploadState.MERGING:
-                self.repair(stored, upload_id)  # waits for a merge under way, or ends one that a crash interrupted
+        with self._set_locks[stored.set_id]:  # no merge is under way, and the set is not being deleted
+            self.repair(stored, upload_id)
             with self._guard:
-                upload = self._ledger.open_upload(stored.set_id, upload_id)
-                if upload.state is not UploadState.MERGING:
-                    return self._hold(stored, upload)
+                return self._hold(stored, self._ledger.open_upload(stored.set_id, upload_id))
 
     def _hold(self, stored: StoredSet, upload: Upload) -> UploadSession:
         upload_id = upload.upload_id

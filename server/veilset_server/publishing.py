@@ -19,7 +19,7 @@ from veilset.core.calibration import CalibratedResponse, calibrate
 from veilset.core.release import CHUNK_BYTES, NoisyCount, ReleaseHeader
 from veilset.core.response import perturb
 from veilset.core.signing import sign_header
-from veilset.errors import FailedPrecondition, InvalidInput, MinimumSizeUnproved
+from veilset.errors import FailedPrecondition, InvalidInput, MinimumSizeUnproved, VeilsetError
 from veilset_server.budget_refusal import budget_exceeded
 from veilset_server.counting import CountPurchase, count_noise, noisy_count, price
 from veilset_server.locks import KeyedLocks
@@ -92,8 +92,13 @@ class Publishing:
             hashes: list[bytes] = []
             chunks = _noisy_chunks(raw, description.filter.bits, response.threshold, stream, hashes)
             self._files.write_artefact(stored.set_id, sequence, chunks, description.filter.vector_bytes)
-        with self._account_locks[description.account]:
-            return self._commit(stored, request_id, sequence, response, tuple(hashes), charge, count)
+        try:
+            with self._account_locks[description.account]:
+                return self._commit(stored, request_id, sequence, response, tuple(hashes), charge, count)
+        except VeilsetError:
+            if self._ledger.find_release(description.name, request_id) is None:  # refused: nothing refers to the noise
+                self._files.remove_artefact(stored.set_id, sequence)
+            raise
 
     def _commit(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from veilset.core import planner
-from veilset.core.budget import charge_delta, to_nano_epsilon
+from veilset.core.budget import charge_delta, format_nano_epsilon, to_nano_epsilon
 from veilset.core.params import (
     MAX_BUDGET_EPSILON,
     MAX_SIZE,
@@ -17,7 +18,7 @@ from veilset.core.params import (
     check_integer,
     check_name,
 )
-from veilset.errors import InvalidInput, LimitExceeded, PoorUtility
+from veilset.errors import FailedPrecondition, InvalidInput, LimitExceeded, NotFound, PoorUtility
 from veilset_server.delivery import Delivery
 from veilset_server.locks import KeyedLocks
 from veilset_server.ports import Clock, Entropy, Ledger, VectorStore
@@ -110,15 +111,16 @@ class Sets:
             declared_size=request.size,
             shared_seed=request.seed is not None,
         )
-        stored = self._ledger.create_set(
-            description, to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon), self._limits.max_sets
-        )
-        try:
-            self._files.create_vector(stored.set_id, description.filter.vector_bytes)
-        except BaseException:
-            self._ledger.delete_set(request.name)
-            self._files.remove_set(stored.set_id)
-            raise
+        self._refuse_smaller_account(account, request)
+        budget = to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon)
+        with self._delivery.locks[request.name]:  # nobody deletes the set before it has its vector
+            stored = self._ledger.create_set(description, *budget, self._limits.max_sets)
+            try:
+                self._files.create_vector(stored.set_id, description.filter.vector_bytes)
+            except BaseException:
+                self._ledger.delete_set(request.name)
+                self._files.remove_set(stored.set_id)
+                raise
         return stored, plan
 
     def _plan(self, request: SetRequest) -> planner.Plan:
@@ -137,6 +139,22 @@ class Sets:
             wanted = replace(wanted, max_bytes=self._limits.max_bits // 8)
         return planner.plan(wanted)
 
+    def _refuse_smaller_account(self, name: str, request: SetRequest) -> None:
+        """An account that is there keeps its budget; asking for more than it has is a mistake to be told at once."""
+        with suppress(NotFound):
+            self._ledger.get_set(request.name)
+            return  # the ledger says that it exists already
+        try:
+            account = self._ledger.get_account(name)
+        except NotFound:
+            return
+        if request.budget_epsilon and to_nano_epsilon(request.budget_epsilon) > account.total_nano_epsilon:
+            raise FailedPrecondition(
+                f"budget_epsilon: the account {name} exists with a total epsilon of "
+                f"{format_nano_epsilon(account.total_nano_epsilon)}; raise it first, or name another account",
+                field="budget_epsilon",
+            )
+
     def delete(self, name: str) -> None:
         """Delete a set, its raw vector and its releases; its charges stay.
 
@@ -145,9 +163,14 @@ class Sets:
         evidence that the ledger was rolled back, so while it shows more than the ledger knows nothing is deleted. Raises
         NotFound, Unavailable, StateRolledBack, FailedPrecondition (another service's releases are there).
         """
-        stored = self._ledger.get_set(name)
-        self._guard.check(name, stored.description.account)
-        with self._delivery.locks[name], self._set_locks[stored.set_id]:
+        with self._delivery.locks[name]:  # nobody makes or deletes a set of that name meanwhile
+            stored = self._ledger.get_set(name)
+            self._guard.check(name, stored.description.account)
+            self._delete(stored)
+
+    def _delete(self, stored: StoredSet) -> None:
+        name = stored.description.name
+        with self._set_locks[stored.set_id]:
             releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)
             self._delivery.forget(name, releases)
             self._ledger.delete_set(name)

@@ -102,7 +102,7 @@ BAD_LINES = {
     "a key for an unkeyed scheme": BadLine(("add", "{set}", "{list}", "--key-file", "{list}"), USAGE, "key"),
     "an upload id that is no text": BadLine(("add", "{set}", "{list}", "--upload-id", b"\xff"), USAGE, "upload_id"),
     "no service there": BadLine(("sets", "--server", "127.0.0.1:{port}"), FAILED, "cannot reach"),
-    "no address of a service": BadLine(("sets", "--server", "no such address"), FAILED, "cannot reach"),
+    "no address of a service": BadLine(("sets", "--server", "no such address"), USAGE, "host:port"),
     "serve to the world": BadLine(("serve", "--state", "{folder}/s", "--host", "192.0.2.1"), USAGE, "host"),
     "serve on no port": BadLine(("serve", "--state", "{folder}/s", "--port", "99999"), USAGE, "port"),
     "serve a file": BadLine(("serve", "--state", "{list}"), USAGE, "--state"),

@@ -16,7 +16,7 @@ from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector, redis_content
 from veilset.core.intervals import binomial_interval
-from veilset.errors import AlreadyExists, BudgetExceeded, NotFound, ReleaseRejected
+from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition, NotFound, ReleaseRejected
 
 CONFIDENCE = 1 - 1e-7  # of each rate's interval; two rates, two tails
 MEMBERS = [f"member{i}@example.org" for i in range(3000)]
@@ -105,7 +105,9 @@ def test_deletion_leaves_the_charges_and_nothing_else(service: ServiceProcess, s
             connection.get_set(set_name)
         with pytest.raises(NotFound):
             veilset.open(service.redis, set_name)
-        create(connection, set_name, releases=9)
+        with pytest.raises(FailedPrecondition, match="raise it first"):
+            create(connection, set_name, releases=9)
+        create(connection, set_name, releases=1)
         connection.add(set_name, MEMBERS[:10])
         assert np.unpackbits(np.frombuffer(raw_vector(service.state, set_name), np.uint8)).sum() <= 10
         with pytest.raises(BudgetExceeded):

@@ -30,7 +30,7 @@ def no_customers(service: ServiceProcess) -> Iterator[None]:
 def test_the_python_example(service: ServiceProcess) -> None:
     """The code block, with this test's addresses in the place of the README's."""
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    for address, ours in (("localhost:50051", service.address), ("redis://localhost:6379/0", service.redis)):
+    for address, ours in (("localhost:50051", service.address), ("redis://localhost:16379/0", service.redis)):
         assert code.count(address) == 1
         code = code.replace(address, ours)
     elements = ["alice@example.com", *(f"user{number}@example.com" for number in range(10_000))]

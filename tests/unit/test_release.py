@@ -27,7 +27,7 @@ from veilset.core.release import (
     hash_chunks,
     split_chunks,
 )
-from veilset.core.signing import key_id, open_manifest, sign_header
+from veilset.core.signing import MAX_SIGNATURES, key_id, open_manifest, sign_header
 from veilset.errors import ReleaseRejected
 from veilset.v1 import release_pb2
 
@@ -39,13 +39,13 @@ HEADER = ReleaseHeader(
     privacy=PrivacyParameters(3.0, 1e-9, Adjacency.ADD_REMOVE, Calibration.EXACT, 2, 10),
     normalization=Normalization.EMAIL,
     changed_bits=4,
-    epsilon0=0.75,
+    epsilon0=1.2,
     flip_threshold=1 << 62,
     created_at_us=1_700_000_000_000_000,
     chunk_sha256=hash_chunks(split_chunks(VECTOR)),
     total_nano_epsilon=9_000_000_000,
     total_delta="3e-9",
-    count=NoisyCount(-2, "laplace", 1.0, 2, 0.5, 0.0),
+    count=NoisyCount(-2, "laplace", 1.0, 4, 0.5, 0.0),
 )
 KEY = Ed25519PrivateKey.generate()
 
@@ -75,6 +75,10 @@ def test_header_bytes_are_deterministic() -> None:
         ({"chunk_sha256": [b"\0" * 31]}, "chunk_sha256"),
         ({"normalization": 99}, "normalization"),
         ({"total_delta": "lots"}, "total_delta"),
+        ({"created_at_us": -1}, "created_at_us"),
+        ({"created_at_us": 2**63 - 1}, "created_at_us"),
+        ({"changed_bits": 0}, "changed_bits"),
+        ({"flip_threshold": 1}, "epsilon0"),
     ],
 )
 def test_inconsistent_headers_are_rejected_by_name(change: dict[str, object], check: str) -> None:
@@ -100,6 +104,33 @@ def test_hostile_filter_parameters_are_rejected(field: str, value: int) -> None:
     setattr(message.filter, field, value)
     with pytest.raises(ReleaseRejected):
         decode_header(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("scale", 1e200),
+        ("scale", 0.0),
+        ("epsilon", -0.9),
+        ("epsilon", float("nan")),
+        ("delta", 5.0),
+        ("sensitivity", 1),
+        ("mechanism", "x"),
+    ],
+)
+def test_hostile_counts_are_rejected(field: str, value: object) -> None:
+    message = release_pb2.ReleaseHeader.FromString(encode_header(HEADER))
+    setattr(message.count, field, value)
+    with pytest.raises(ReleaseRejected) as caught:
+        decode_header(message.SerializeToString())
+    assert caught.value.details["check"] == "count"
+
+
+def test_a_crowd_of_signatures_is_refused_before_any_is_checked() -> None:
+    signed = release_pb2.SignedHeader.FromString(sign_header(HEADER, [KEY]))
+    signed.signatures.extend([signed.signatures[0]] * MAX_SIGNATURES)
+    with pytest.raises(ReleaseRejected, match="more than"):
+        open_manifest(signed.SerializeToString())
 
 
 @given(st.binary(max_size=300))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from itertools import chain
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import click
 
 from veilset.cli import inputs, options
 from veilset.cli.output import emit, progress
+from veilset.errors import Unavailable
 from veilset.service import connect
 
 
@@ -36,8 +38,13 @@ def add(
     Elements are hashed here; only digests are sent. Nothing counts until the whole upload is finished.
     """
     elements = chain.from_iterable(inputs.read_elements(file, file_format, column) for file in files)
-    with connect(server) as service, progress(f"adding to {set_name}") as show:
-        result = service.add(set_name, elements, upload_id=upload_id, key=options.read_key(key_file), on_progress=show)
+    chosen = upload_id or secrets.token_hex(8)
+    try:
+        with connect(server) as service, progress(f"adding to {set_name}") as show:
+            result = service.add(set_name, elements, upload_id=chosen, key=options.read_key(key_file), on_progress=show)
+    except (Unavailable, KeyboardInterrupt):
+        click.echo(f"veilset: not finished; the same command with --upload-id {chosen} resumes it", err=True)
+        raise
     shown = {"set": set_name, "upload_id": result.upload_id, "elements": result.elements, "resumed": result.resumed}
     again = f" ({result.resumed} of them in an earlier run)" if result.resumed else ""
     emit(shown, as_json, f"added {result.elements} elements to {set_name}{again}, duplicates included")

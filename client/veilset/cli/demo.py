@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,8 @@ def demo(path: str | None, state: Path, as_json: bool) -> None:
             "streamed": len(lists.members),
             "held_out": len(lists.non_members),
             "rates": {rate: _compare(rate, answer) for rate, answer in asked.items()},
+            "redis_url": ready["redis"],
+            "example": shlex.quote(lists.members[0].decode("utf-8", "replace")),
             "redis": _redis_keys(ready["redis"]),
             "budget": _budget(service),
             "bits": release.header.filter.bits,
@@ -93,7 +96,7 @@ def demo(path: str | None, state: Path, as_json: bool) -> None:
 
 def round_size(count: int) -> int:
     """``count`` rounded up to two digits: the declared size is public, as the vector's length follows from it."""
-    unit = 10 ** max(0, len(str(count)) - 2)
+    unit: int = 10 ** max(0, len(str(count)) - 2)
     return -(-count // unit) * unit
 
 
@@ -209,16 +212,17 @@ def _report(result: dict[str, Any], state: Path, files: dict[str, Path]) -> str:
     )
     keys = [f"  {name:<32}{length:>10}" for name, length in result["redis"].items()]
     head = f"{'':<30}{'asked':>9}{'predicted':>11}{'measured':>11}   99.9% of such runs measure"
-    steps = ["Try it:", *_next_steps(state, files)]
+    steps = ["Try it:", *_next_steps(result, state, files)]
     return "\n".join(["", vector, "", head, *rows, "", "Redis holds (bytes):", *keys, "", charged, "", *steps])
 
 
-def _next_steps(state: Path, files: dict[str, Path]) -> Sequence[str]:
+def _next_steps(result: dict[str, Any], state: Path, files: dict[str, Path]) -> Sequence[str]:
+    url = result["redis_url"]
     program = str(Path(sys.executable).with_name("veilset"))
     return [
-        f"  {program} serve --state {state} &          # the same service again; it prints the Redis URL for readers",
-        f"  {program} query {SET} mailinator.com --redis URL  # ask it yourself",
-        f"  {program} query {SET} --from {files['non-members']} --redis URL --summary",
+        f"  {program} serve --state {state} &          # the same service again",
+        f"  {program} query {SET} {result['example']} --redis {url}  # ask it yourself",
+        f"  {program} query {SET} --from {files['non-members']} --redis {url} --summary",
         f"  {program} budget {SET}                     # what is spent and left",
         f"  {program} publish {SET}                    # a second release: fresh noise, charged again",
         "  make demo DEMO_FILE=your-list.txt          # a list of yours",

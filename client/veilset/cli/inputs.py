@@ -1,4 +1,4 @@
-"""Elements from files: lines, a CSV column, Parquet or Arrow; gzip by suffix; ``-`` is standard input."""
+"""Elements from files: lines, a CSV column, Parquet or Arrow; gzip by its first bytes; ``-`` is standard input."""
 
 from __future__ import annotations
 
@@ -55,9 +55,22 @@ def _open(path: str) -> BinaryIO:
         if sys.stdin.isatty():
             click.echo("veilset: reading elements from the terminal; end with Ctrl-D", err=True)
         return sys.stdin.buffer
-    if path.endswith(".gz"):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return Path(path).open("rb")
+    magic = _magic(Path(path))
+    if magic == b"PAR1":
+        raise InvalidInput("format", "parquet for this file, which is one", "lines")
+    return (
+        cast(BinaryIO, gzip.open(path, "rb"))
+        if magic[:2] == b"\x1f\x8b" or path.endswith(".gz")
+        else Path(path).open("rb")
+    )
+
+
+def _magic(path: Path) -> bytes:
+    """The first four bytes of a regular file; what is read from a pipe would be gone."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(4)
 
 
 def _read_lines(file: Iterable[bytes]) -> Iterator[bytes]:
@@ -88,6 +101,8 @@ def _read_csv(file: BinaryIO, column: str | None, delimiter: str) -> Iterator[st
         raise InvalidInput("file", f"UTF-8 text; after line {rows.line_num} it is not") from None
     except csv.Error as error:
         raise InvalidInput("file", f"CSV; line {rows.line_num}: {error}") from None
+    finally:
+        text.detach()  # whoever opened the file closes it
 
 
 def _find_column(header: list[str], column: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 import click
@@ -9,7 +10,7 @@ import click
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.releases import describe_header
-from veilset.cli.source import Source, source
+from veilset.cli.source import Source, source, warn_if_useless
 from veilset.core.calibration import calibrate
 from veilset.core.signing import key_id
 from veilset.errors import InvalidInput, ReleaseRejected
@@ -28,6 +29,9 @@ def inspect(source: Source, as_json: bool) -> None:
     }
     shown = describe_header(view.header) | rates
     plain = {name: value for name, value in shown.items() if name not in ("statement", "count")}
+    if view.header.count is not None:
+        plain |= {f"count_{name}": value for name, value in asdict(view.header.count).items()}
+    warn_if_useless(view)
     emit(shown, as_json, f"{lines(plain)}\n\n{view.statement}")
 
 
@@ -64,5 +68,13 @@ def count(source: Source, confidence: float, as_json: bool) -> None:
     nothing and is wider.
     """
     found = source.open().size(confidence)
-    text = f"{found.estimate:,.0f} elements, {found.low:,.0f} to {found.high:,.0f} at {confidence:.0%}, from its {found.source}"
-    emit(asdict(found), as_json, text)
+    if math.isinf(found.high):
+        text = (
+            f"at least {found.low:,.0f} elements at {confidence:.0%}, from its {found.source}: the vector is overfull"
+        )
+    else:
+        text = (
+            f"{found.estimate:,.0f} elements, {found.low:,.0f} to {found.high:,.0f} at {confidence:.0%}, "
+            f"from its {found.source}"
+        )
+    emit(asdict(found) | {"high": None if math.isinf(found.high) else found.high}, as_json, text)

@@ -46,7 +46,12 @@ def privacy(command: Command) -> Command:
     """What a release promises: --epsilon, --delta, --adjacency and their companions."""
     for option in reversed(
         (
-            click.option("--size", type=int, required=True, help="Expected number of distinct elements: a round number, since the vector's public length follows from it."),
+            click.option(
+                "--size",
+                type=int,
+                required=True,
+                help="Expected number of distinct elements: a round number, since the vector's public length follows from it.",
+            ),
             click.option("--epsilon", type=float, required=True, help="ε of one release, in (0, 64]."),
             click.option("--delta", type=float, default=0.0, show_default=True, help="δ of one release, in [0, 0.1]."),
             click.option(

@@ -23,7 +23,12 @@ from veilset.service import Release, connect
 @click.option("--request-id", help="Repeat a publish safely: the same id never charges twice.")
 @click.option("--no-wait", is_flag=True, help="Return once it is charged and on disk.")
 @click.option("--count-epsilon", type=float, help="ε to spend beside that on a noisy count (add-remove only).")
-@click.option("--count-delta", type=float, default=0.0, help="δ to spend on it; a little makes it better.")
+@click.option(
+    "--count-delta",
+    type=float,
+    default=0.0,
+    help="δ to spend on it; a little makes it better. Without any, about 1e-17 is charged for its 64 random bits.",
+)
 @options.server
 @options.as_json
 def publish(
@@ -57,7 +62,7 @@ def releases(set_name: str, server: str, as_json: bool) -> None:
     with connect(server) as service:
         for release in service.list_releases(set_name):
             shown = describe(release)
-            text = f"{release.sequence}\t{release.state}\t{shown['created_at']}\tε={release.header.privacy.epsilon:g}"
+            text = f"{release.sequence}\t{release.state}\t{shown['created_at']}\tε={make_statement(release.header).epsilon:g}"
             click.echo(json.dumps(shown) if as_json else text)
 
 
@@ -71,7 +76,7 @@ def releases(set_name: str, server: str, as_json: bool) -> None:
 def fetch(
     set_name: str, output: Path, sequence: int, redis: str | None, public_keys: tuple[str, ...], as_json: bool
 ) -> None:
-    """Fetch a release of SET from Redis, check it, and save it for reading without Redis (query --file)."""
+    """Fetch a release of SET from Redis, check it, and save it for reading without Redis (query --release)."""
     from veilset.reader import open_view
 
     if redis is None:

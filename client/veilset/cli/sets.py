@@ -24,7 +24,9 @@ from veilset.service import SetInfo, connect
 )
 @click.option("--scheme", type=options.choice(HashScheme), default=HashScheme.MMH3.value, show_default=True)
 @click.option("--seed", type=int, help="Seed shared with partners; default: the service draws one.")
-@click.option("--allow-poor-utility", is_flag=True, help="Create it even if its answers hardly beat a coin.")
+@click.option(
+    "--allow-poor-utility", is_flag=True, help="Create it even if it gives less than 5% of the advantage that ε allows."
+)
 @options.server
 @options.as_json
 def create(set_name: str, server: str, as_json: bool, max_bytes: int | None, **parameters: Any) -> None:
@@ -63,7 +65,7 @@ def delete(set_name: str, yes: bool, server: str, as_json: bool) -> None:
         click.confirm(f"Delete the set {set_name} and all its releases?", abort=True, err=True)
     with connect(server) as service:
         service.delete_set(set_name)
-    emit({"deleted": set_name}, as_json, f"deleted {set_name}; its charges stay")
+    emit({"deleted": set_name}, as_json, f"deleted {set_name}; its charges stay (see veilset budget --account)")
 
 
 def describe(info: SetInfo) -> dict[str, object]:

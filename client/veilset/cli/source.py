@@ -66,3 +66,11 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(source=Source(set_name, target, sequence, public_keys, read_key(key_file)), **rest)
 
     return with_source
+
+
+def warn_if_useless(view: View) -> None:
+    """One line on standard error where the release takes nobody for a member."""
+    if view.decoder.true_positive_rate == 0:
+        click.echo(
+            "veilset: warning: this release answers yes to nobody: its vector is overfull, or its ε too small", err=True
+        )

@@ -7,7 +7,6 @@ field is checked, so that a hostile store can neither make a reader allocate wit
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -17,14 +16,17 @@ from numpy.typing import NDArray
 
 from veilset.core import wire
 from veilset.core.budget import parse_delta
+from veilset.core.calibration import flip_threshold
 from veilset.core.noise_laws import CountMechanism
-from veilset.core.params import MAX_EPSILON, FilterParameters, Normalization, PrivacyParameters, check_name
+from veilset.core.params import MAX_DELTA, MAX_EPSILON, FilterParameters, Normalization, PrivacyParameters, check_name
 from veilset.errors import InvalidInput, ReleaseRejected
 from veilset.v1 import release_pb2 as pb
 
 FORMAT_VERSION = 1
 CHUNK_BYTES = 1 << 20
 _HASH_BYTES = 32
+_LARGEST_SCALE = 1e18
+_YEAR_10000_US = 253_402_300_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +169,14 @@ def _from_message(message: pb.ReleaseHeader) -> ReleaseHeader:
 def _check(header: ReleaseHeader, vector_bytes: int) -> None:
     count = header.count
     checks = {
-        "count": count is None or (count.mechanism in list(CountMechanism) and 0 < count.scale < math.inf),
+        "count": count is None or _is_count(header, count),
+        "created_at_us": 0 <= header.created_at_us < _YEAR_10000_US,
         "total_delta": _is_delta(header.total_delta),
         "sequence": header.sequence >= 1,
         "vector_bytes": vector_bytes == header.vector_bytes,
         "flip_threshold": 1 <= header.flip_threshold <= 1 << 63,
-        "epsilon0": 0 < header.epsilon0 <= MAX_EPSILON,
+        "epsilon0": 0 < header.epsilon0 <= MAX_EPSILON and header.flip_threshold >= flip_threshold(header.epsilon0),
+        "changed_bits": header.changed_bits >= 1,
         "chunk_bytes": header.chunk_bytes == CHUNK_BYTES,
         "chunk_sha256": len(header.chunk_sha256) == -(-header.vector_bytes // CHUNK_BYTES)
         and all(len(digest) == _HASH_BYTES for digest in header.chunk_sha256),
@@ -180,6 +184,16 @@ def _check(header: ReleaseHeader, vector_bytes: int) -> None:
     for name, holds in checks.items():
         if not holds:
             raise ReleaseRejected(f"release header: {name} is inconsistent", check=name)
+
+
+def _is_count(header: ReleaseHeader, count: NoisyCount) -> bool:
+    return (
+        count.mechanism in list(CountMechanism)
+        and 0 < count.scale < _LARGEST_SCALE
+        and count.sensitivity == header.privacy.elements_per_user * header.filter.hashes
+        and 0 < count.epsilon <= MAX_EPSILON
+        and 0 <= count.delta <= MAX_DELTA
+    )
 
 
 def _is_delta(text: str) -> bool:

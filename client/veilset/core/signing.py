@@ -14,6 +14,7 @@ from veilset.errors import ReleaseRejected
 from veilset.v1 import release_pb2 as pb
 
 CONTEXT = b"veilset-release-v1\0"
+MAX_SIGNATURES = 8
 
 
 def key_id(public_key: bytes) -> str:
@@ -42,6 +43,8 @@ def open_manifest(manifest: bytes, pinned: Collection[bytes] = ()) -> ReleaseHea
         signed = pb.SignedHeader.FromString(manifest)
     except DecodeError:
         raise ReleaseRejected("manifest: not a veilset manifest", check="format") from None
+    if len(signed.signatures) > MAX_SIGNATURES:
+        raise ReleaseRejected(f"manifest: more than {MAX_SIGNATURES} signatures", check="signature")
     if not any(_is_valid(signature, signed.header, pinned) for signature in signed.signatures):
         whom = "a pinned key" if pinned else "the key it names"
         raise ReleaseRejected(f"manifest: no valid signature by {whom}", check="signature")

@@ -22,7 +22,10 @@ _ROUNDING_VARIANCE = 1 / 12
 
 @dataclass(frozen=True, slots=True)
 class SizeEstimate:
-    """Distinct elements, with the interval [low, high] at ``confidence``; ``source`` is "bits" or "count"."""
+    """Distinct elements, with the interval [low, high] at ``confidence``; ``source`` is "bits" or "count".
+
+    high is infinite where the vector may be full, and a full vector cannot tell how full.
+    """
 
     estimate: float
     low: float
@@ -66,7 +69,8 @@ def _estimate(
     load = size * shape.hashes / shape.bits
     collisions = shape.bits * math.exp(-load) * (1 - (1 + load) * math.exp(-load))
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(noise_variance + max(0.0, collisions))
-    return SizeEstimate(size, _size_of(shape, ones - reach), _size_of(shape, ones + reach), confidence, source)
+    high = _size_of(shape, ones + reach) if ones + reach < shape.bits - 0.5 else math.inf  # full vectors look alike
+    return SizeEstimate(size, _size_of(shape, ones - reach), high, confidence, source)
 
 
 def _size_of(shape: FilterParameters, ones: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import grpc
 from veilset.core import planner, wire
 from veilset.core.decoding import Rule
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer
-from veilset.errors import InvalidInput, NotFound, StorageFull, Unavailable
+from veilset.errors import InvalidInput, LimitExceeded, NotFound, StorageFull, Unavailable
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 from veilset_server.adapters.grpc_convert import budget_message, plan_message, release_message, set_message
@@ -30,6 +30,7 @@ from veilset_server.sets import SetRequest, Sets
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
+MAX_PLANS_WAITING = 64
 MAX_SEQUENCE = 1 << 62
 
 Result = TypeVar("Result")
@@ -59,17 +60,33 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         self._uploads = uploads
         self._executor = executor
         self._publish_wait_seconds = publish_wait_seconds
+        self._plan_executor = ThreadPoolExecutor(1, thread_name_prefix="plan")
+        self._planning = 0
+
+    def close(self) -> None:
+        """Let the planner's thread go."""
+        self._plan_executor.shutdown()
 
     async def _run(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
 
+    async def _run_plan(self, work: Callable[..., Result], *arguments: object) -> Result:
+        """Searches for a plan take seconds of a processor: one at a time, and no long queue."""
+        if self._planning >= MAX_PLANS_WAITING:
+            raise LimitExceeded(f"plans: {MAX_PLANS_WAITING} are waiting; try again", limit=MAX_PLANS_WAITING)
+        self._planning += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._plan_executor, work, *arguments)
+        finally:
+            self._planning -= 1
+
     @unary
     async def PlanFilter(self, request: pb.PlanFilterRequest, context: Context) -> pb.PlanFilterResponse:
-        return pb.PlanFilterResponse(plan=plan_message(await self._run(_plan, request)))
+        return pb.PlanFilterResponse(plan=plan_message(await self._run_plan(_plan, request)))
 
     @unary
     async def CreateSet(self, request: pb.CreateSetRequest, context: Context) -> pb.CreateSetResponse:
-        stored, plan = await self._run(self._use.sets.create, _set_request(request))
+        stored, plan = await self._run_plan(self._use.sets.create, _set_request(request))
         return pb.CreateSetResponse(set=set_message(stored.description), plan=plan_message(plan))
 
     @unary

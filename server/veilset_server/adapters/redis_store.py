@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import redis
 
 from veilset.core import redis_keys as keys
 from veilset.errors import InvalidInput, NotFound, Unavailable
-from veilset.redis_client import RedisClient, connect_redis, transient
+from veilset.redis_client import RedisClient, check_redis_url, connect_redis, transient
+
+MAX_DIGITS = 19
 
 
 class RedisStore:
@@ -18,9 +20,11 @@ class RedisStore:
     """
 
     def __init__(self, url: str, timeout_seconds: float, replicas: int = 0) -> None:
-        """Connects at the first use. Raises InvalidInput for replicas in a cluster, where WAIT asks one node only."""
+        """Connects at the first use. Raises InvalidInput for what is no Redis URL, and for replicas in a cluster, where WAIT
+        asks one node only."""
         if replicas and "+cluster://" in url:
             raise InvalidInput("replicas", "0 with a cluster; set min-replicas-to-write on its nodes", replicas)
+        check_redis_url(url)
         self._url = url
         self._timeout_seconds = timeout_seconds
         self._replicas = replicas
@@ -55,7 +59,7 @@ class RedisStore:
         WAIT asks for the writes of its own connection only, and the pool hands out any: so both go out together.
         """
         if not self._replicas:
-            self._client.execute_command(*command)
+            self._client.execute_command(*command)  # type: ignore[no-untyped-call]
             return
         milliseconds = int(self._timeout_seconds * 500)  # the answer has to come before the socket's own time is up
         with self._client.pipeline(transaction=False) as pipe:
@@ -77,24 +81,24 @@ class RedisStore:
             with self._client.pipeline(transaction=True) as pipe:
                 try:
                     pipe.watch(key)
-                    if _sequence(pipe.get(key)) >= sequence:
+                    if _sequence(_present(pipe.get, key)) >= sequence:
                         return False
                     pipe.multi()
                     pipe.set(key, str(sequence))
                     pipe.execute()
-                    return True
                 except redis.WatchError:
                     continue
+                return True
 
     def latest(self, set_name: str) -> int:
         """Where the pointer points; 0 for nowhere."""
         with transient():
-            return _sequence(self._client.get(keys.latest(set_name)))
+            return _sequence(_present(self._client.get, keys.latest(set_name)))
 
     def manifest(self, set_name: str, sequence: int) -> bytes:
         """The manifest of a release. Raises NotFound."""
         with transient():
-            value = self._client.get(keys.manifest(set_name, sequence))
+            value = _present(self._client.get, keys.manifest(set_name, sequence))
         if not isinstance(value, bytes):
             raise NotFound(f"release {set_name}/{sequence}: not in Redis", field="sequence")
         return value
@@ -105,9 +109,9 @@ class RedisStore:
             missing = [
                 index
                 for index, size in enumerate(sizes)
-                if self._client.strlen(keys.chunk(set_name, sequence, index)) != size
+                if _present(self._client.strlen, keys.chunk(set_name, sequence, index)) != size
             ]
-            if self._client.get(keys.manifest(set_name, sequence)) != manifest:
+            if _present(self._client.get, keys.manifest(set_name, sequence)) != manifest:
                 missing.append(keys.MANIFEST)
         return missing
 
@@ -131,6 +135,16 @@ class RedisStore:
                     self._client.unlink(keys.chunk(set_name, sequence, index))
 
 
+def _present(read: Callable[[str], object], key: str) -> object:
+    """A string key's value; None for a key of another type, which is as good as lost and will be written over."""
+    try:
+        return read(key)
+    except redis.ResponseError as error:
+        if str(error).startswith("WRONGTYPE"):
+            return None
+        raise
+
+
 def _sequence(value: object) -> int:
-    """A pointer's value; what is not a number points nowhere."""
-    return int(value) if isinstance(value, bytes) and value.isdigit() else 0
+    """A pointer's value; what is no number of at most 19 digits points nowhere."""
+    return int(value) if isinstance(value, bytes) and value.isdigit() and len(value) <= MAX_DIGITS else 0

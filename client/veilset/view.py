@@ -1,0 +1,234 @@
+"""One checked release in memory: what it answers, without telling anyone what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core import bitset
+from veilset.core.bounded_interval import check_confidence
+from veilset.core.comparable import check_comparable
+from veilset.core.comparison import Comparison, PairedReleases, count_joint_bits
+from veilset.core.decision import Check, decide
+from veilset.core.decoding import Decoder, Rule, count_ones_per_element
+from veilset.core.hashing import digests, positions
+from veilset.core.normalization import Element, normalize
+from veilset.core.overlap import ListReading, Overlap, estimate_overlap
+from veilset.core.release import ReleaseHeader, split_chunks
+from veilset.core.release_decoder import make_release_decoder
+from veilset.core.sizes import SizeEstimate, size_from_bits, size_from_count
+from veilset.core.statement import Statement, make_statement
+from veilset.distinct import DistinctDigests
+from veilset.errors import InvalidInput
+from veilset.release_file import save_release
+
+BATCH = 1 << 16
+
+Candidate = TypeVar("Candidate", str, bytes, str | bytes)
+
+
+class View:
+    """One checked release in memory. Immutable and thread-safe.
+
+    header: what the release says of itself. decoder: the threshold and the predicted error rates of the answers below.
+    """
+
+    def __init__(
+        self, header: ReleaseHeader, manifest: bytes, vector: NDArray[np.uint8], decoder: Decoder, key: bytes | None
+    ) -> None:
+        self.header = header
+        self.decoder = decoder
+        self._manifest = manifest
+        self._vector = vector
+        self._key = key
+
+    def deciding(
+        self,
+        *,
+        rule: Rule | str = Rule.BEST,
+        max_false_positive_rate: float | None = None,
+        min_true_positive_rate: float | None = None,
+    ) -> View:
+        """The same release with another threshold, chosen as `veilset.open` does; nothing is copied or fetched.
+
+        Raises InvalidInput, and PoorUtility with what is possible and what it would take.
+        """
+        decoder = make_release_decoder(
+            self.header,
+            self.decoder.ones_fraction,
+            rule=rule,
+            max_false_positive_rate=max_false_positive_rate,
+            min_true_positive_rate=min_true_positive_rate,
+        )
+        return View(self.header, self._manifest, self._vector, decoder, self._key)
+
+    def __contains__(self, element: Element) -> bool:
+        return bool(self.contains_many([element])[0])
+
+    def contains_many(self, elements: Iterable[Element]) -> NDArray[np.bool_]:
+        """Whether each element is taken for a member; bool, shape (n,). Raises InvalidInput for what is no element."""
+        found = [self.decoder.decide(ones, distinct) for ones, distinct in self._read(elements)]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.bool_)
+
+    def scores(self, elements: Iterable[Element]) -> NDArray[np.float64]:
+        """Log-likelihood ratio (nats) of each element being a member; float64, shape (n,)."""
+        found = [self.decoder.scores(ones, distinct) for ones, distinct in self._read(elements)]
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def posteriors(self, elements: Iterable[Element], prior: float) -> NDArray[np.float64]:
+        """Probability of each element being a member, given the prior probability; float64, shape (n,)."""
+        found = [self.decoder.posteriors(ones, distinct, prior) for ones, distinct in self._read(elements)]
+        return np.concatenate(found) if found else np.zeros(0)
+
+    @overload
+    def filter(self, candidates: NDArray[Any], max_false_positive_rate: float | None = None) -> NDArray[Any]: ...
+
+    @overload
+    def filter(
+        self, candidates: Iterable[Candidate], max_false_positive_rate: float | None = None
+    ) -> list[Candidate]: ...
+
+    def filter(self, candidates: Any, max_false_positive_rate: float | None = None) -> Any:
+        """The candidates that are not taken for members, in their order: what an exclusion list leaves over.
+
+        candidates: a numpy array, which comes back as one, or any other collection, which comes back as a list.
+        max_false_positive_rate: for this call, at most this share of the candidates that are not in the set is lost;
+        default: the view's own threshold. The mask of what is lost is `contains_many`. Raises as `deciding` does.
+        """
+        lost = self._deciding(max_false_positive_rate)
+        if isinstance(candidates, np.ndarray):
+            return candidates[~lost.contains_many(candidates)]
+        return list(lost.filter_stream(candidates))
+
+    def filter_stream(
+        self, candidates: Iterable[Candidate], max_false_positive_rate: float | None = None
+    ) -> Iterator[Candidate]:
+        """`filter`, one by one as they are asked for, in bounded memory."""
+        lost = self._deciding(max_false_positive_rate)
+        return (
+            candidate
+            for batch in _batches(candidates)
+            for candidate, member in zip(batch, lost.contains_many(batch).tolist(), strict=True)
+            if not member
+        )
+
+    def check(
+        self, element: Element, prior: float, cost_false_positive: float = 1.0, cost_false_negative: float = 1.0
+    ) -> Check:
+        """Posterior and cheapest decision about one element, such as an account that logs in anonymously.
+
+        prior: probability that it is in the set before its bits are read, in [0, 1]. The costs are those of treating a
+        non-member as a member and a member as a non-member, in any one unit; see `veilset.core.decision.decide`. The
+        view's threshold plays no part. Raises InvalidInput.
+        """
+        ones, distinct = next(self._read([element]))
+        low, high = self.decoder.posteriors([0, int(distinct[0])], distinct.repeat(2), prior).tolist()
+        posterior = float(self.decoder.posteriors(ones, distinct, prior)[0])
+        return decide(posterior, (low, high), cost_false_positive, cost_false_negative)
+
+    def overlap(self, elements: Iterable[Element], confidence: float = 0.95) -> Overlap:
+        """How many of an own list's elements are in the set, with an interval; repetitions in the list count once.
+
+        Any iterable will do: memory stays bounded, beyond two million elements with the help of temporary files that hold
+        digests (`veilset.distinct`). Formula and source: `veilset.core.overlap`. Raises InvalidInput.
+        """
+        check_confidence(confidence)
+        found = ones = 0
+        with DistinctDigests() as distinct:
+            for hashed in self._digests(elements):
+                distinct.add(hashed)
+            for hashed in distinct.batches():
+                found += len(hashed)
+                for start in range(0, len(hashed), BATCH):
+                    places = positions(hashed[start : start + BATCH], self.decoder.bits, self.decoder.hashes)
+                    ones += int(np.count_nonzero(bitset.test_bits(self._vector, places)))
+        reading = ListReading(found, ones, self._ones)
+        return estimate_overlap(self.header.filter, self.header.flip_probability, reading, confidence)
+
+    def compare(self, other: View, confidence: float = 0.95) -> Comparison:
+        """Sizes, union, intersection and Jaccard index of the sets behind this release (left) and another (right).
+
+        All from the bits alone, each with an interval of its own; `veilset.core.comparison` has formula and source. Raises
+        NotComparable, naming what differs and each side's value, unless bits, hashes, scheme, seed and normalisation are
+        alike; InvalidInput if both are one release, whose noise would pass for agreement. Under a keyed scheme both sets must
+        have one secret as well, which no release can show.
+        """
+        check_comparable(self.header, other.header)
+        if None not in (self._key, other._key) and self._key != other._key:
+            raise InvalidInput("key", "the same secret for both releases")
+        counts = count_joint_bits(self._vector, other._vector)
+        flips = (self.header.flip_probability, other.header.flip_probability)
+        return PairedReleases(self.header.filter, flips, counts, confidence).compare()
+
+    def _deciding(self, max_false_positive_rate: float | None) -> View:
+        if max_false_positive_rate is None:
+            return self
+        return self.deciding(max_false_positive_rate=max_false_positive_rate)
+
+    def _read(self, elements: Iterable[Element]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Ones and distinct positions of each element, batch by batch, so that memory does not grow with the input."""
+        for hashed in self._digests(elements):
+            found = positions(hashed, self.header.filter.bits, self.header.filter.hashes)
+            yield count_ones_per_element(found, bitset.test_bits(self._vector, found))
+
+    def _digests(self, elements: Iterable[Element]) -> Iterator[NDArray[np.uint64]]:
+        """Digests of the normalised elements, batch by batch."""
+        shape = self.header.filter
+        for batch in _batches(elements):
+            yield digests(normalize(batch, self.header.normalization), shape.scheme, shape.seed, self._key)
+
+    @property
+    def _ones(self) -> int:
+        """Ones of the noisy vector."""
+        return round(self.decoder.ones_fraction * self.header.filter.bits)
+
+    @property
+    def statement(self) -> Statement:
+        """What the release promises: print it, or read its fields."""
+        return make_statement(self.header)
+
+    def size(self, confidence: float = 0.95) -> SizeEstimate:
+        """How many distinct elements the release stands for, from its bought count if it has one, else from its bits."""
+        if self.header.count is not None:
+            return size_from_count(self.header, confidence)
+        return size_from_bits(self.header, self._ones, confidence)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the release was made, UTC."""
+        return datetime.fromtimestamp(self.header.created_at_us / 1e6, UTC)
+
+    @property
+    def vector(self) -> NDArray[np.uint8]:
+        """The packed noisy bits, read-only; bit j is bit 7 - (j mod 8) of byte j // 8."""
+        return self._vector
+
+    def save(self, path: str | Path) -> None:
+        """Write the release to a file that `veilset.open` reads."""
+        save_release(Path(path), self._manifest, split_chunks(self._vector))
+
+
+def make_view(
+    header: ReleaseHeader,
+    manifest: bytes,
+    vector: NDArray[np.uint8],
+    key: bytes | None,
+    **decision: Any,
+) -> View:
+    """A view of a release whose parts are checked already; ``decision``: rule and limits of `make_release_decoder`."""
+    decoder = make_release_decoder(header, bitset.count_ones(vector) / header.filter.bits, **decision)
+    return View(header, manifest, vector, decoder, key)
+
+
+def _batches(elements: Iterable[Candidate]) -> Iterator[list[Candidate]]:
+    if isinstance(elements, str | bytes):
+        raise InvalidInput("elements", "a collection of elements, not one of them")
+    remaining = iter(elements)
+    while batch := list(islice(remaining, BATCH)):
+        yield batch

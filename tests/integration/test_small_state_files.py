@@ -1,0 +1,67 @@
+"""The signing key and the anchor: whatever one changed bit or a cut leaves is refused by name, or means the same as before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from veilset.errors import StateCorrupted
+from veilset_server.adapters.anchor_file import AnchorFile
+from veilset_server.adapters.signing_keys import FILE_NAME, load_or_make_key
+from veilset_server.records import Mark
+
+MARK = Mark(7, 3_000_000_000, Fraction(3, 10**9))
+
+
+def damaged(good: bytes) -> Iterator[bytes]:
+    """Every single bit changed, and every shorter beginning."""
+    for place in range(len(good)):
+        yield good[:place]
+        for bit in range(8):
+            yield good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :]
+
+
+def refused_or_same(path: Path, read: Callable[[], object]) -> int:
+    """How many damages were refused; the others have to mean what the whole file means. No read may change the file."""
+    good, meaning, refused = path.read_bytes(), read(), 0
+    for content in damaged(good):
+        path.write_bytes(content)
+        try:
+            found = read()
+        except StateCorrupted as error:
+            refused += path.name in error.message
+        else:
+            assert found == meaning, content
+        assert path.read_bytes() == content
+    path.write_bytes(good)
+    assert read() == meaning
+    return refused
+
+
+def test_a_damaged_signing_key_is_never_taken_for_another(tmp_path: Path) -> None:
+    """Any 32 bytes are a private key; only the line above tells."""
+    load_or_make_key(tmp_path, may_make=True)
+    path = tmp_path / FILE_NAME
+    bits = len(path.read_bytes()) * 8
+    refused = refused_or_same(path, lambda: load_or_make_key(tmp_path, may_make=False).private_bytes_raw())
+    assert refused > bits * 0.9
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_state_in_use_gets_no_new_signing_key(tmp_path: Path) -> None:
+    """Readers pinned the one that is gone."""
+    with pytest.raises(StateCorrupted, match=FILE_NAME):
+        load_or_make_key(tmp_path, may_make=False)
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_a_damaged_anchor_never_forgets(tmp_path: Path) -> None:
+    """A changed digit would be JSON all the same."""
+    path = tmp_path / "state.anchor"
+    AnchorFile(path).write("s", "a", MARK)
+    refused = refused_or_same(path, lambda: AnchorFile(path).read("s", "a"))
+    assert refused > len(path.read_bytes()) * 8 * 0.9
+    assert AnchorFile(path).read("s", "a") == MARK
