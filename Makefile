@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint audit setup setup-demo clean
+.PHONY: help demo test lint audit faults setup setup-demo clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -30,7 +30,7 @@ demo: setup-demo ## The main job on a real list; DEMO_FILE=list.txt takes yours.
 	$(BIN)/veilset demo --state .demo/state $(if $(DEMO_FILE),--file '$(DEMO_FILE)')
 
 test: setup ## All tests but the long suites, in under five minutes.
-	$(BIN)/python -m pytest -m 'not audit and not faults'
+	$(BIN)/python -m pytest -m 'not audit and not faults' -n auto --dist loadfile
 
 lint: setup ## ruff, mypy --strict, import-linter, buf.
 	$(BIN)/ruff check .
@@ -41,6 +41,9 @@ lint: setup ## ruff, mypy --strict, import-linter, buf.
 
 audit: setup ## The long statistical audit.
 	$(BIN)/python -m pytest -m audit -s
+
+faults: setup ## The long fault suite: kills, outages, full disks, restored folders.
+	$(BIN)/python -m pytest -m faults -s tests/faults tests/integration
 
 clean: ## Remove everything that make made.
 	rm -rf $(VENV) .demo build dist client/veilset/v1 .mypy_cache .ruff_cache .pytest_cache .hypothesis

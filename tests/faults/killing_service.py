@@ -1,0 +1,106 @@
+"""``veilset`` with snares: the process kills itself at the step that a file names. ``killing_service.py SNARE ARGUMENTS``.
+
+Everything is built by the product itself; only the methods in `STEPS` are wrapped. While the file SNARE is absent they do
+nothing else. It holds one JSON object: ``step`` (a key of `STEPS`), ``when`` (before or after), ``call`` (how many calls
+from now on, 1 for the next) and ``id`` (anew for each snare, so that counting starts anew).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+ADAPTERS = "veilset_server.adapters"
+
+STEPS = {
+    "ledger.create_set": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.create_set"),
+    "ledger.delete_set": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.delete_set"),
+    "ledger.open_upload": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.open_upload"),
+    "ledger.accept_upload": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.accept_upload"),
+    "ledger.finish_upload": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.finish_upload"),
+    "ledger.charge_release": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.charge_release"),
+    "ledger.mark_release": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.mark_release"),
+    "ledger.charge_lost_releases": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.charge_lost_releases"),
+    "ledger.raise_budget": (f"{ADAPTERS}.sqlite_ledger", "SqliteLedger.raise_budget"),
+    "files.create_vector": (f"{ADAPTERS}.vector_files", "VectorFiles.create_vector"),
+    "files.sync_vector": (f"{ADAPTERS}.vector_files", "VectorFiles.sync_vector"),
+    "files.open_spool": (f"{ADAPTERS}.vector_files", "VectorFiles.open_spool"),
+    "files.remove_spool": (f"{ADAPTERS}.vector_files", "VectorFiles.remove_spool"),
+    "files.write_artefact": (f"{ADAPTERS}.vector_files", "VectorFiles.write_artefact"),
+    "files.remove_artefact": (f"{ADAPTERS}.vector_files", "VectorFiles.remove_artefact"),
+    "files.remove_set": (f"{ADAPTERS}.vector_files", "VectorFiles.remove_set"),
+    "spool.append": (f"{ADAPTERS}.upload_spool", "SpoolFile.append"),
+    "spool.write_mark": (f"{ADAPTERS}.upload_spool", "SpoolFile._write_mark"),
+    "spool.sync": (f"{ADAPTERS}.upload_spool", "SpoolFile.sync"),
+    "artefact.write": (f"{ADAPTERS}.artefact_files", "write_all"),
+    "anchor.write": (f"{ADAPTERS}.anchor_file", "AnchorFile.write"),
+    "sync_file": (f"{ADAPTERS}.durability", "sync_file"),
+    "bloom.insert": ("veilset.core.bloom", "insert"),
+    "store.ping": (f"{ADAPTERS}.redis_store", "RedisStore.ping"),
+    "store.upload": (f"{ADAPTERS}.redis_store", "RedisStore.upload"),
+    "store.move_pointer": (f"{ADAPTERS}.redis_store", "RedisStore.move_pointer"),
+    "store.expire": (f"{ADAPTERS}.redis_store", "RedisStore.expire"),
+    "store.restore": (f"{ADAPTERS}.redis_store", "RedisStore.restore"),
+    "store.remove": (f"{ADAPTERS}.redis_store", "RedisStore.remove"),
+    "redis.command": ("redis.client", "Redis.execute_command"),
+    "redis.watched": ("redis.client", "Pipeline.immediate_execute_command"),
+    "redis.transaction": ("redis.client", "Pipeline.execute"),
+}
+
+
+class Snare:
+    """Counts the calls of the step that the file names, and kills the process at the right one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+
+    def pass_by(self, step: str, when: str) -> None:
+        """Called before and after each step."""
+        try:
+            wanted = json.loads(Path(self._path).read_bytes())
+        except FileNotFoundError:
+            return
+        if (wanted["step"], wanted["when"]) != (step, when):
+            return
+        with self._lock:
+            self._calls[wanted["id"]] += 1
+            if self._calls[wanted["id"]] == wanted["call"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def lay(self, step: str, module_name: str, attribute: str) -> None:
+        """Wrap one function or method."""
+        owner: Any = importlib.import_module(module_name)
+        *classes, name = attribute.split(".")
+        for part in classes:
+            owner = getattr(owner, part)
+        setattr(owner, name, self._wrap(step, getattr(owner, name)))
+
+    def _wrap(self, step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def snared(*arguments: Any, **named: Any) -> Any:
+            self.pass_by(step, "before")
+            result = function(*arguments, **named)
+            self.pass_by(step, "after")
+            return result
+
+        return snared
+
+
+if __name__ == "__main__":
+    snare = Snare(sys.argv.pop(1))
+    for step_name, (module, attribute_name) in STEPS.items():
+        snare.lay(step_name, module, attribute_name)
+    from veilset.cli.main import main
+
+    main()

@@ -1,0 +1,89 @@
+"""What a service's ledger says; a dead one's is read from a copy, since opening it would roll back its journal."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from pathlib import Path
+
+from veilset.core.budget import parse_delta
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeRow:
+    """One charge; request_id and manifest are None for a confirmed loss, state too."""
+
+    account: str
+    set_name: str
+    sequence: int
+    set_id: int | None
+    request_id: str | None
+    nano_epsilon: int
+    delta: Fraction
+    state: str | None
+    manifest: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerContent:
+    """charges in order; accounts: name → (nano-epsilon, delta) that it may spend; finished: set → its finished uploads."""
+
+    charges: tuple[ChargeRow, ...]
+    accounts: dict[str, tuple[int, Fraction]]
+    finished: dict[str, frozenset[str]]
+
+
+_COLUMNS = tuple(field.name for field in fields(ChargeRow))
+
+
+def read_ledger(state: Path) -> LedgerContent:
+    """The committed content of a running service's ledger."""
+    with closing(sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True, timeout=20.0)) as database:
+        return _content(database)
+
+
+def read_dead_ledger(state: Path) -> LedgerContent:
+    """What a dead service's ledger will be when it is opened; it is left as it lies, half-made transactions and all."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("ledger.db", "ledger.db-journal"):
+            if (state / name).exists():
+                shutil.copy(state / name, folder)
+        with closing(sqlite3.connect(Path(folder) / "ledger.db")) as database:
+            return _content(database)
+
+
+def _content(database: sqlite3.Connection) -> LedgerContent:
+    """All of one moment; SQLite's own check and the manifests' hashes have to hold."""
+    database.execute("BEGIN")
+    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    return LedgerContent(_charges(database), _accounts(database), _finished(database))
+
+
+def _charges(database: sqlite3.Connection) -> tuple[ChargeRow, ...]:
+    columns = ", ".join((*_COLUMNS, "manifest_sha256"))
+    query = f"SELECT {columns} FROM charges LEFT JOIN releases USING (position) ORDER BY position"  # noqa: S608 - constants
+    rows = database.execute(query).fetchall()
+    for row in rows:
+        assert row[9] is None or hashlib.sha256(row[8]).digest() == row[9]
+    return tuple(
+        ChargeRow(**dict(zip(_COLUMNS, row[:-1], strict=True)) | {"delta": parse_delta(row[6])}) for row in rows
+    )
+
+
+def _accounts(database: sqlite3.Connection) -> dict[str, tuple[int, Fraction]]:
+    rows = database.execute("SELECT account, total_nano_epsilon, total_delta FROM budgets ORDER BY position")
+    return {account: (nano_epsilon, parse_delta(delta)) for account, nano_epsilon, delta in rows}
+
+
+def _finished(database: sqlite3.Connection) -> dict[str, frozenset[str]]:
+    names = [name for (name,) in database.execute("SELECT name FROM sets WHERE deleted = 0")]
+    query = (
+        "SELECT upload_id FROM uploads JOIN sets USING (set_id) "
+        "WHERE sets.name = ? AND sets.deleted = 0 AND uploads.state = 'finished'"
+    )
+    return {name: frozenset(row[0] for row in database.execute(query, (name,))) for name in names}

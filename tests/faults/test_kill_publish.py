@@ -1,0 +1,126 @@
+"""SIGKILL at every step of a publish. Each time: restart on the same state, and nothing is overspent, lost or told twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from ledger_copy import read_dead_ledger, read_ledger
+from stricken import Stricken, stricken, wait_for
+
+from harness.fault_tally import Trying
+from harness.redis_server import RedisServer
+
+STEPS = (
+    ("store.ping", 1),
+    ("files.write_artefact", 1),
+    ("artefact.write", 1),
+    ("artefact.write", 3),
+    ("sync_file", 1),
+    ("sync_file", 2),
+    ("ledger.charge_release", 1),
+    ("anchor.write", 1),
+    ("store.upload", 1),
+    ("redis.command", 2),
+    ("redis.command", 5),
+    ("store.move_pointer", 1),
+    ("redis.transaction", 1),
+    ("ledger.mark_release", 1),
+    ("store.expire", 1),
+    ("redis.command", 9),
+    ("ledger.mark_release", 2),
+    ("files.remove_artefact", 1),
+)
+SHORT = (
+    ("files.write_artefact", 1),
+    ("ledger.charge_release", 1),
+    ("store.upload", 1),
+    ("store.move_pointer", 1),
+    ("ledger.mark_release", 1),
+)
+RECOVERY_STEPS = (
+    ("anchor.write", 1),
+    ("store.upload", 1),
+    ("redis.command", 3),
+    ("store.move_pointer", 1),
+    ("redis.transaction", 1),
+    ("ledger.mark_release", 1),
+    ("ledger.mark_release", 2),
+)
+
+_requests = itertools.count(1)
+
+
+def strike_and_repeat(service: Stricken, step: str, when: str, call: int) -> bool:
+    """Kill it in a publish, start it again, repeat the publish: one charge, one release, the same bytes."""
+    request_id = f"request-{next(_requests)}"
+    fell = service.strike(step, when, lambda: service.publish("s", request_id), call)
+    before = [row for row in read_dead_ledger(service.state).charges if row.request_id == request_id]
+    service.process.start()
+    service.check_alive()
+    release = service.publish("s", request_id)
+    assert release.state == "published"
+    after = [row for row in service.check_alive().charges if row.request_id == request_id]
+    assert len(after) == 1
+    assert release.sequence == after[0].sequence
+    if before:
+        assert (before[0].sequence, before[0].manifest) == (after[0].sequence, after[0].manifest)
+    assert wait_for(lambda: published(service) == 2, 3.0), "an old release never went"
+    return fell
+
+
+def published(service: Stricken) -> int:
+    """How many releases readers can fetch, as the ledger has it."""
+    return sum(row.state == "published" for row in read_ledger(service.state).charges)
+
+
+def fill(service: Stricken) -> None:
+    """A set with an upload and two releases, so that the next one retires the first."""
+    service.create("s")
+    service.upload("s", "u")
+    for _ in range(2):
+        assert service.publish("s", f"request-{next(_requests)}").state == "published"
+
+
+def test_a_kill_while_publishing(tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying) -> None:
+    """The short part of the matrix below."""
+    with stricken(tmp_path, start_redis) as service:
+        fill(service)
+        for (step, call), when in itertools.product(SHORT, ("before", "after")):
+            with trying("SIGKILL while publishing"):
+                assert strike_and_repeat(service, step, when, call), (step, when, call)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_a_kill_at_every_step_of_a_publish(
+    tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying
+) -> None:
+    """Before and after each step, two rounds."""
+    with stricken(tmp_path, start_redis) as service:
+        fill(service)
+        for _, (step, call), when in itertools.product(range(2), STEPS, ("before", "after")):
+            with trying("SIGKILL while publishing"):
+                assert strike_and_repeat(service, step, when, call), (step, when, call)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_a_kill_while_recovering_a_publish(
+    tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying
+) -> None:
+    """Killed when just charged, then killed again in its recovery, then started: the same bytes arrive."""
+    with stricken(tmp_path, start_redis) as service:
+        fill(service)
+        for (step, call), when in itertools.product(RECOVERY_STEPS, ("before", "after")):
+            request_id = f"request-{next(_requests)}"
+            with trying("SIGKILL while publishing"):
+                assert service.strike("ledger.charge_release", "after", partial(service.publish, "s", request_id))
+            with trying("SIGKILL while recovering a publish"):
+                assert service.strike_start(step, when, call), (step, when, call)
+                service.process.start()
+                assert service.publish("s", request_id).state == "published"
+                assert sum(row.request_id == request_id for row in service.check_alive().charges) == 1
