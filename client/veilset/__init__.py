@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
     from veilset.errors import VeilsetError
-    from veilset.reader import View
     from veilset.reader import open_view as open  # noqa: A004 - `veilset.open` reads as what it is
     from veilset.service import Service, connect
+    from veilset.view import View
 
 __all__ = [
     "Adjacency",
@@ -39,7 +39,7 @@ _HOMES = {
     "PrivacyParameters": "veilset.core.params",
     "Service": "veilset.service",
     "VeilsetError": "veilset.errors",
-    "View": "veilset.reader",
+    "View": "veilset.view",
     "connect": "veilset.service",
     "open": "veilset.reader",
 }

@@ -25,6 +25,7 @@ COMMANDS = {
     "add": ("veilset.cli.add", "add", "Add elements from files."),
     "publish": ("veilset.cli.releases", "publish", "Publish a noisy release."),
     "query": ("veilset.cli.query", "query", "Ask a release about elements."),
+    "overlap": ("veilset.cli.overlap", "overlap", "Estimate what a list or two sets have in common."),
     "count": ("veilset.cli.inspect", "count", "Estimate how many elements a set holds."),
     "inspect": ("veilset.cli.inspect", "inspect", "Show what a release says of itself."),
     "verify": ("veilset.cli.inspect", "verify", "Check a release, its noise included."),
@@ -86,11 +87,13 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand among ours
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
-        code = _complain("interrupted", EXIT_INTERRUPTED)
+        _complain("interrupted", EXIT_INTERRUPTED)
+        sys.stdout.flush()
+        os._exit(EXIT_INTERRUPTED)  # a thread may be reading standard input, which Python would wait for and die of
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""

@@ -8,14 +8,20 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
 from veilset.cli import inputs, options
 from veilset.cli.output import emit, progress
-from veilset.cli.source import Source, source
+from veilset.cli.source import Source, source, warn_if_useless
 from veilset.core.decoding import Rule
 from veilset.core.normalization import Element
 from veilset.errors import InvalidInput
-from veilset.reader import BATCH, View
+from veilset.view import BATCH, View
+
+Extras = dict[str, Callable[[list[Element]], NDArray[np.float64]]]
+
+_FORMATS = {"score": "+.4f", "posterior": ".6f"}
 
 
 @click.command("query", short_help="Ask a release about elements.")
@@ -28,6 +34,12 @@ from veilset.reader import BATCH, View
 @click.option("--threshold-fpr", type=float, help="Largest false positive rate, in place of the rule.")
 @click.option("--threshold-tpr", type=float, help="Smallest true positive rate, in place of the rule.")
 @click.option("--scores", is_flag=True, help="Show the log-likelihood ratio too.")
+@click.option(
+    "--posterior",
+    type=float,
+    metavar="PRIOR",
+    help="Show the probability of being a member too, given that before asking, in [0, 1].",
+)
 @click.option("--summary", is_flag=True, help="Count only.")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if any element is not a member.")
 @options.as_json
@@ -41,6 +53,7 @@ def query(
     threshold_fpr: float | None,
     threshold_tpr: float | None,
     scores: bool,
+    posterior: float | None,
     summary: bool,
     exit_code: bool,
     as_json: bool,
@@ -52,9 +65,11 @@ def query(
     if not elements and not files:
         raise InvalidInput("elements", "given as arguments or by --from FILE")
     view = source.open(rule=rule, max_false_positive_rate=threshold_fpr, min_true_positive_rate=threshold_tpr)
+    warn_if_useless(view)
     asked = chain(elements, *(inputs.read_elements(file, file_format, column) for file in files))
     with progress(f"asking {source.set_name}") as show:
-        total, members = _answer(view, asked, scores, as_json, None if summary else sys.stdout.write, show)
+        extras = _extras(view, scores, posterior)
+        total, members = _answer(view, asked, extras, as_json, None if summary else sys.stdout.write, show)
     if summary:
         shown = {
             "asked": total,
@@ -67,10 +82,21 @@ def query(
     return 3 if exit_code and members < total else 0
 
 
+def _extras(view: View, scores: bool, prior: float | None) -> Extras:
+    """What is shown beside the answers: name → its values for a batch."""
+    extras: Extras = {}
+    if scores:
+        extras["score"] = view.scores
+    if prior is not None:
+        view.posteriors([], prior)  # a prior out of range is refused before any answer
+        extras["posterior"] = lambda batch: view.posteriors(batch, prior)
+    return extras
+
+
 def _answer(
     view: View,
     asked: Iterable[Element],
-    with_scores: bool,
+    extras: Extras,
     as_json: bool,
     write: Callable[[str], object] | None,
     show: Callable[[int], None],
@@ -82,18 +108,18 @@ def _answer(
         total += len(batch)
         members += int(found.sum())
         if write is not None:
-            scores = view.scores(batch).tolist() if with_scores else None
-            write("".join(_lines(batch, found.tolist(), scores, as_json)))
+            values = {name: compute(batch).tolist() for name, compute in extras.items()}
+            write("".join(_lines(batch, found.tolist(), values, as_json)))
         show(total)
     return total, members
 
 
-def _lines(batch: list[Element], found: list[bool], scores: list[float] | None, as_json: bool) -> Iterator[str]:
+def _lines(batch: list[Element], found: list[bool], values: dict[str, list[float]], as_json: bool) -> Iterator[str]:
     for index, (element, member) in enumerate(zip(batch, found, strict=True)):
         text = element if isinstance(element, str) else element.decode("utf-8", "backslashreplace")
+        extra = {name: column[index] for name, column in values.items()}
         if as_json:
-            score = {"score": scores[index]} if scores else {}
-            yield json.dumps({"element": text, "member": member} | score) + "\n"
+            yield json.dumps({"element": text, "member": member} | extra) + "\n"
         else:
-            score_text = f"\t{scores[index]:+.4f}" if scores else ""
-            yield f"{'yes' if member else 'no'}{score_text}\t{text}\n"
+            shown = "".join(f"\t{value:{_FORMATS[name]}}" for name, value in extra.items())
+            yield f"{'yes' if member else 'no'}{shown}\t{text}\n"

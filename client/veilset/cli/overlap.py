@@ -1,0 +1,132 @@
+"""``veilset overlap``: an own list against a release, or two releases with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
+from itertools import chain
+from typing import Any
+
+import click
+
+from veilset.cli import inputs, options
+from veilset.cli.output import emit, progress
+from veilset.cli.source import Source, source
+from veilset.core.bounded_interval import Estimate
+from veilset.core.normalization import Element
+from veilset.errors import InvalidInput
+from veilset.view import View
+
+_SHOWN_EVERY = 1 << 16
+
+
+@click.command("overlap", short_help="Estimate what a list or two sets have in common.")
+@source
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@inputs.formats
+@inputs.column
+@click.option(
+    "--with", "other_set", metavar="OTHER_SET", help="Compare with a release of this set, in place of a list."
+)
+@click.option("--with-release", type=click.Path(dir_okay=False), help="Read it from a saved release (veilset fetch).")
+@click.option("--with-redis", metavar="URL", help="Read it from there; default: where SET comes from.")
+@click.option("--with-sequence", type=int, default=0, help="Which of its releases; default: the newest.")
+@click.option("--with-public-key", multiple=True, metavar="HEX", help="Key to trust for it; default: as for SET.")
+@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of each interval.")
+@options.as_json
+def overlap(
+    source: Source,
+    files: tuple[str, ...],
+    file_format: str | None,
+    column: str | None,
+    other_set: str | None,
+    confidence: float,
+    as_json: bool,
+    **other: Any,
+) -> None:
+    """Estimate how many elements of FILEs are in SET, or, with --with, what SET and OTHER_SET have in common.
+
+    Costs no budget. An own list stays on this machine; elements that it repeats count once. Two releases need the same
+    bits, hashes, scheme, seed and normalization. The intervals hold the truth in that share of all cases that
+    --confidence says, also where nothing is in common.
+    """
+    if bool(files) == (other_set is not None):
+        raise InvalidInput("files", "given, or --with OTHER_SET, but not both")
+    if other_set is None and any(other.values()):
+        raise InvalidInput("with", "given where its release, Redis, sequence or public key is")
+    if other_set is not None and (file_format or column):
+        raise InvalidInput("files", "given where --format or --column is")
+    if other_set is None:
+        elements = chain.from_iterable(inputs.read_elements(file, file_format, column) for file in files)
+        _show_list(source.open(), elements, confidence, as_json)
+    else:
+        partner = _partner(source, other_set, **other)
+        _show_pair(source.open(), partner.open(), confidence, as_json)
+
+
+def _partner(
+    own: Source,
+    set_name: str,
+    *,
+    with_release: str | None,
+    with_redis: str | None,
+    with_sequence: int,
+    with_public_key: tuple[str, ...],
+) -> Source:
+    """Where the other release is."""
+    target = with_release or with_redis or own.target
+    if with_release and with_redis:
+        raise InvalidInput("with-redis", "absent where --with-release is given")
+    if with_release is None and "://" not in target:
+        raise InvalidInput("with-redis", "a URL, or --with-release FILE, as SET comes from a file")
+    return replace(
+        own,
+        set_name=set_name,
+        target=target,
+        sequence=with_sequence,
+        public_keys=with_public_key or own.public_keys,
+    )
+
+
+def _show_list(view: View, elements: Iterable[Element], confidence: float, as_json: bool) -> None:
+    with progress(f"reading {view.header.set_name}'s bits") as show:
+        found = view.overlap(_counted(elements, show), confidence)
+    shown = {"set": view.header.set_name, "sequence": view.header.sequence} | asdict(found)
+    text = f"{found.estimate:,.0f} of {found.own_size:,} elements in {_name(view)}, {_interval(found, ',.0f')}"
+    emit(shown, as_json, text)
+
+
+def _counted(elements: Iterable[Element], show: Callable[[int], None]) -> Iterator[Element]:
+    for number, element in enumerate(elements, 1):
+        yield element
+        if not number % _SHOWN_EVERY:
+            show(number)
+
+
+def _show_pair(left: View, right: View, confidence: float, as_json: bool) -> None:
+    found = left.compare(right, confidence)
+    sides = {
+        name: {"set": view.header.set_name, "sequence": view.header.sequence}
+        for name, view in (("left", left), ("right", right))
+    }
+    shown = {name: sides.get(name, {}) | value for name, value in asdict(found).items()}
+    rows = {
+        _name(left): found.left,
+        _name(right): found.right,
+        "together": found.union,
+        "in common": found.intersection,
+    }
+    width = max(map(len, rows))
+    text = [
+        f"{name:<{width}}  {value.estimate:,.0f} elements, {_interval(value, ',.0f')}" for name, value in rows.items()
+    ]
+    text.append(f"{'Jaccard':<{width}}  {found.jaccard.estimate:.4f}, {_interval(found.jaccard, '.4f')}")
+    emit(shown, as_json, "\n".join(text))
+
+
+def _name(view: View) -> str:
+    return f"{view.header.set_name}/{view.header.sequence}"
+
+
+def _interval(found: Estimate, number: str) -> str:
+    return f"{found.low:{number}} to {found.high:{number}} at {100 * found.confidence:g}%"

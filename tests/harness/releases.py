@@ -1,0 +1,73 @@
+"""Releases made by the real functions, without a service: build, perturb, sign, write, and open again."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import veilset
+from veilset.core import bloom
+from veilset.core.calibration import calibrate
+from veilset.core.hashing import digests
+from veilset.core.normalization import Element, normalize
+from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.release import ReleaseHeader, hash_chunks, split_chunks
+from veilset.core.response import perturb
+from veilset.core.signing import sign_header
+from veilset.release_file import write_release
+
+SIGNER = Ed25519PrivateKey.generate()
+
+
+def release_bytes(
+    elements: Sequence[Element],
+    shape: FilterParameters,
+    epsilon: float,
+    *,
+    name: str = "members",
+    sequence: int = 1,
+    normalization: Normalization = Normalization.NONE,
+    key: bytes | None = None,
+) -> bytes:
+    """A release file of these elements, pure ε under add-remove."""
+    privacy = PrivacyParameters(epsilon, 0.0, Adjacency.ADD_REMOVE)
+    response = calibrate(shape, privacy)
+    raw = np.zeros(shape.vector_bytes, dtype=np.uint8)
+    bloom.insert(raw, shape, digests(normalize(elements, normalization), shape.scheme, shape.seed, key))
+    noisy = perturb(raw, shape.bits, response.threshold, os.urandom)
+    header = ReleaseHeader(
+        set_name=name,
+        sequence=sequence,
+        filter=shape,
+        privacy=privacy,
+        normalization=normalization,
+        changed_bits=response.changed_bits,
+        epsilon0=response.epsilon0,
+        flip_threshold=response.threshold,
+        created_at_us=1_700_000_000_000_000,
+        chunk_sha256=hash_chunks(split_chunks(noisy)),
+        total_nano_epsilon=round(epsilon * 1e9),
+        total_delta="0",
+    )
+    file = io.BytesIO()
+    write_release(file, sign_header(header, [SIGNER]), split_chunks(noisy))
+    return file.getvalue()
+
+
+def release_view(
+    elements: Sequence[Element],
+    shape: FilterParameters,
+    epsilon: float,
+    *,
+    name: str = "members",
+    sequence: int = 1,
+    normalization: Normalization = Normalization.NONE,
+    key: bytes | None = None,
+) -> veilset.View:
+    """The same, opened."""
+    data = release_bytes(elements, shape, epsilon, name=name, sequence=sequence, normalization=normalization, key=key)
+    return veilset.open(data, key=key)

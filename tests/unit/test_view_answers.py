@@ -1,0 +1,130 @@
+"""What a view answers beyond membership: other thresholds, exclusion lists, decisions by cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness.releases import release_view
+from veilset.core.calibration import calibrate
+from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
+from veilset.errors import InvalidInput, PoorUtility
+from veilset.view import BATCH
+
+MEMBERS = [f"user{number}" for number in range(2000)]
+OTHERS = [f"other{number}" for number in range(2000)]
+SHAPE = FilterParameters(16_384, 1, seed=11)
+VIEW = release_view(MEMBERS, SHAPE, 4.0)
+WEAK = release_view(MEMBERS, SHAPE, 1.0)
+
+
+def test_filter_keeps_what_is_not_taken_for_a_member() -> None:
+    """In order, in the kind of collection that came: lists, numpy arrays; anything else as a list."""
+    asked = [element for pair in zip(MEMBERS, OTHERS, strict=True) for element in pair]
+    kept = [element for element, member in zip(asked, VIEW.contains_many(asked).tolist(), strict=True) if not member]
+    assert 1000 < len(kept) < 3000
+    assert VIEW.filter(asked) == kept
+    assert VIEW.filter(tuple(asked)) == kept
+    assert VIEW.filter(iter(asked)) == kept
+    assert list(VIEW.filter_stream(asked)) == kept
+    array = VIEW.filter(np.array(asked))
+    assert (type(array), array.tolist()) == (np.ndarray, kept)
+    assert VIEW.filter([element.encode() for element in asked]) == [element.encode() for element in kept]
+    assert VIEW.filter([]) == []
+
+
+def test_filter_takes_a_threshold_for_one_call() -> None:
+    """That of a view opened with it; the view's own stays."""
+    shape = FilterParameters(65_536, 8, seed=3)
+    view = release_view(MEMBERS, shape, 24.0)
+    own = view.filter(OTHERS)
+    strict = view.deciding(max_false_positive_rate=0.001)
+    assert strict.decoder.false_positive_rate <= 0.001 < view.decoder.false_positive_rate
+    assert view.filter(OTHERS, max_false_positive_rate=0.001) == strict.filter(OTHERS)
+    assert view.filter(OTHERS) == own
+    assert strict.header is view.header
+    assert strict.vector is view.vector
+
+
+def test_filter_stream_reads_no_further_than_it_has_to() -> None:
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield f"candidate{taken}"
+
+    assert next(VIEW.filter_stream(endless()))
+    assert taken == BATCH
+
+
+def test_a_limit_out_of_reach_says_what_it_would_take() -> None:
+    """FPR 0.001 at ε = 1: what is possible, which ε would do, and what no vector can do; the ε named really does."""
+    for refused in (
+        lambda: WEAK.deciding(max_false_positive_rate=0.001),
+        lambda: WEAK.filter(OTHERS, max_false_positive_rate=0.001),
+        lambda: WEAK.filter_stream(OTHERS, max_false_positive_rate=0.001),
+    ):
+        with pytest.raises(PoorUtility, match=r"max_false_positive_rate 0\.001 cannot be reached") as caught:
+            refused()
+    details = caught.value.details
+    assert float(details["smallest_false_positive_rate"]) == pytest.approx(WEAK.decoder.ones_fraction)
+    assert "no release of any size" in caught.value.message
+    assert float(details["true_positive_limit"]) == pytest.approx(0.001 * np.e, rel=1e-3)
+    assert "needed_epsilon" not in details  # the fill alone is above 0.001: a larger ε would not do
+
+    sparse = release_view(MEMBERS[:10], SHAPE, 1.0)
+    with pytest.raises(PoorUtility, match="instead of 1 with the same vector") as caught:
+        sparse.deciding(max_false_positive_rate=0.1)
+    needed = float(caught.value.details["needed_epsilon"])
+    response = calibrate(SHAPE, PrivacyParameters(needed, 0.0, Adjacency.ADD_REMOVE))
+    fill = (sparse.decoder.ones_fraction - sparse.header.flip_probability) / (1 - 2 * sparse.header.flip_probability)
+    p = response.flip_probability
+    assert p + max(fill, 0.0) * (1 - 2 * p) <= 0.1
+
+    with pytest.raises(PoorUtility, match=r"For members/1 that is epsilon .* instead of 1") as caught:
+        WEAK.deciding(min_true_positive_rate=0.99)
+    assert 0 < float(caught.value.details["needed_epsilon"]) < 10
+
+
+def test_a_longer_vector_is_named_where_it_would_do() -> None:
+    view = release_view(MEMBERS, FilterParameters(2048, 1), 4.0)
+    with pytest.raises(PoorUtility) as caught:
+        view.deciding(max_false_positive_rate=0.1)
+    needed = int(caught.value.details["needed_bits"])
+    assert f"a vector of {needed} bits instead of 2048 at the same epsilon" in caught.value.message
+    p = view.header.flip_probability
+    fill = (view.decoder.ones_fraction - p) / (1 - 2 * p)
+    thinner = 1 - (1 - fill) ** (2048 / needed)
+    assert 0.0995 < p + thinner * (1 - 2 * p) <= 0.1
+
+
+def test_check_decides_by_posterior_and_costs() -> None:
+    """The posterior is that of `posteriors`; the decision that of the smaller expected cost."""
+    for element in (*MEMBERS[:20], *OTHERS[:20]):
+        found = VIEW.check(element, 0.1, cost_false_positive=1.0, cost_false_negative=5.0)
+        posterior = float(VIEW.posteriors([element], 0.1)[0])
+        assert found.posterior == posterior
+        assert found.member == (posterior * 5.0 > 1.0 - posterior)
+        assert not found.foregone
+    assert VIEW.check(MEMBERS[0], 0.0).member is False
+    assert VIEW.check(OTHERS[0], 1.0).member is True
+
+
+def test_check_says_when_nothing_was_to_be_learnt() -> None:
+    """At ε = 1 and a prior of 1% no answer lifts the posterior above a half."""
+    found = WEAK.check(MEMBERS[0], 0.01)
+    assert (found.member, found.foregone) == (False, True)
+    assert not WEAK.check(MEMBERS[0], 0.5).foregone
+
+
+def test_check_refuses_what_is_no_prior_and_no_element() -> None:
+    with pytest.raises(InvalidInput, match="prior"):
+        VIEW.check(MEMBERS[0], 1.5)
+    with pytest.raises(InvalidInput, match="element"):
+        VIEW.check("", 0.5)
+    with pytest.raises(InvalidInput, match="collection"):
+        VIEW.filter("user1")
