@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-MEMORY_DIGESTS = 1 << 21  # 32 MiB, several times that while they are sorted
+MEMORY_DIGESTS = 1 << 20  # 16 MiB, several times that while they are sorted
 FILES = 64
 
 _RANGE_SHIFT = np.uint64(64 - 6)

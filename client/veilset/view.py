@@ -135,7 +135,7 @@ class View:
     def overlap(self, elements: Iterable[Element], confidence: float = 0.95) -> Overlap:
         """How many of an own list's elements are in the set, with an interval; repetitions in the list count once.
 
-        Any iterable will do: memory stays bounded, beyond two million elements with the help of temporary files that hold
+        Any iterable will do: memory stays bounded, beyond a million elements with the help of temporary files that hold
         digests (`veilset.distinct`). Formula and source: `veilset.core.overlap`. Raises InvalidInput.
         """
         check_confidence(confidence)

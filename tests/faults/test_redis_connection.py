@@ -23,8 +23,8 @@ from veilset.service import Service
 
 QUICK = ("--redis-timeout-seconds", "0.5", "--publish-wait-seconds", "1", "--reconcile-seconds", "0.5")
 BITS = 20_000_000  # three chunks
-PUBLISHERS = 20
-UPLOADS_SECONDS = 10.0  # if they had to wait for threads that wait for Redis it would be half a minute
+PUBLISHERS = 64
+UPLOADS_SECONDS = 10.0  # if they had to wait for threads that wait for Redis it would be minutes
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_uploads_do_not_notice_a_bad_line(
 ) -> None:
     """Not even with more publishes waiting for Redis, all the time, than there are threads."""
     with trying(f"uploads during a line to Redis: {mode}"), process.connect() as service:
-        create(service, 40)
+        create(service, PUBLISHERS)
         proxy.mode = mode
         enough = threading.Event()
         publishing = [threading.Thread(target=publish_until, args=(process, enough, n)) for n in range(PUBLISHERS)]
