@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from veilset.core.budget import charge_delta, float_within, to_nano_epsilon
-from veilset.core.counts import MAX_COUNT_EPSILON, CountNoise, calibrate_count, integer_noise
+from veilset.core.budget import charge_delta, to_nano_epsilon
+from veilset.core.counts import CountNoise, calibrate_count, integer_noise
 from veilset.core.params import Adjacency, PrivacyParameters, check_delta, check_epsilon
 from veilset.core.release import NoisyCount
 from veilset.errors import InvalidInput
@@ -37,11 +37,11 @@ def count_noise(description: SetDescription, purchase: CountPurchase) -> CountNo
     if privacy.adjacency is not Adjacency.ADD_REMOVE:
         raise InvalidInput("count", f"absent under {privacy.adjacency}, where the size is public")
     sensitivity = privacy.elements_per_user * description.filter.hashes
-    noise = calibrate_count(float_within(purchase.epsilon), float_within(purchase.delta), sensitivity)
-    # Charged is the decimal that a float stands for: what was asked, or at least what the noise costs.
-    epsilon = min(purchase.epsilon, MAX_COUNT_EPSILON)
-    delta = purchase.delta if noise.delta <= purchase.delta else math.nextafter(noise.delta, 1.0)
-    return replace(noise, epsilon=epsilon, delta=delta)
+    noise = calibrate_count(purchase.epsilon, purchase.delta, sensitivity)
+    if noise.delta <= purchase.delta:
+        return noise
+    # Charged is the decimal that a float stands for; here it has to be at least what the 64-bit grid costs.
+    return replace(noise, delta=math.nextafter(noise.delta, 1.0))
 
 
 def noisy_count(ones: int, noise: CountNoise, stream: KeyStream) -> NoisyCount:

@@ -13,7 +13,6 @@ from veilset.errors import InvalidInput, VeilsetError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_NOT_A_MEMBER = 3
 EXIT_INTERRUPTED = 130
 
 # Name → (module, attribute, one line of help). A test holds the help lines against the commands' own.

@@ -24,6 +24,9 @@ Extras = dict[str, Callable[[list[Element]], NDArray[np.float64]]]
 _FORMATS = {"score": "+.4f", "posterior": ".6f"}
 
 
+EXIT_NOT_A_MEMBER = 3
+
+
 @click.command("query", short_help="Ask a release about elements.")
 @source
 @click.argument("elements", nargs=-1)
@@ -79,7 +82,7 @@ def query(
         }
         rates = f"TPR {view.decoder.true_positive_rate:.4f}, FPR {view.decoder.false_positive_rate:.4f}"
         emit(shown, as_json, f"{members} of {total} taken for members (expected: {rates})")
-    return 3 if exit_code and members < total else 0
+    return EXIT_NOT_A_MEMBER if exit_code and members < total else 0
 
 
 def _extras(view: View, scores: bool, prior: float | None) -> Extras:
