@@ -22,7 +22,7 @@ from harness.vectors import expected_vector, raw_vector, redis_content
 from veilset.core.release import check_chunk
 from veilset.core.signing import open_manifest
 from veilset.errors import VeilsetError
-from veilset.service import Release
+from veilset.service import Release, Service
 
 PROGRAM = Path(__file__).with_name("killing_service.py")
 SECONDS = 20.0
@@ -233,6 +233,22 @@ def _check_value(row: ChargeRow, name: Sequence[str], value: bytes) -> None:
         assert value == row.manifest
     else:
         check_chunk(open_manifest(row.manifest), int(name[1]), value)
+
+
+def create_small_set(service: Service, bits: int = 1 << 20, releases: int = 10) -> None:
+    """A set named s with two elements in it; a vector may be long however few they are."""
+    service.create_set(
+        "s",
+        size=1000,
+        epsilon=1,
+        adjacency="add-remove",
+        delta=1e-9,
+        bits=bits,
+        hashes=1,
+        budget_epsilon=releases,
+        allow_poor_utility=True,
+    )
+    service.add("s", ["a", "b"])
 
 
 def wait_for(holds: Callable[[], bool], seconds: float) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ledger_copy import read_ledger
-from stricken import wait_for
+from stricken import create_small_set, wait_for
 from tcp_proxy import Mode, TcpProxy
 
 from harness.fault_tally import Trying
@@ -19,7 +19,6 @@ from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
 from veilset.errors import Unavailable
 from veilset.reader import open_view
-from veilset.service import Service
 
 QUICK = ("--redis-timeout-seconds", "0.5", "--publish-wait-seconds", "1", "--reconcile-seconds", "0.5")
 BITS = 20_000_000  # three chunks
@@ -46,22 +45,6 @@ def process(start_service: Callable[..., ServiceProcess], proxy: TcpProxy) -> Se
     return start_service("--redis", proxy.url, *QUICK)
 
 
-def create(service: Service, releases: int) -> None:
-    """A set of three chunks, with an upload in it."""
-    service.create_set(
-        "s",
-        size=1000,
-        epsilon=1,
-        adjacency="add-remove",
-        delta=1e-9,
-        bits=BITS,
-        hashes=1,
-        budget_epsilon=releases,
-        allow_poor_utility=True,
-    )
-    service.add("s", ["a", "b"])
-
-
 def states(process: ServiceProcess) -> dict[str | None, str | None]:
     """Request id → state of all that is charged."""
     return {row.request_id: row.state for row in read_ledger(process.state).charges}
@@ -79,7 +62,7 @@ def test_a_publish_over_a_bad_line(
 ) -> None:
     """Whether the line is bad before the charge or goes bad behind it."""
     with trying(f"line to Redis: {mode}"), process.connect() as service:
-        create(service, 3)
+        create_small_set(service, BITS, 3)
         proxy.mode = mode
         try:
             early = service.publish("s", request_id="early").state
@@ -106,7 +89,7 @@ def test_a_hundred_forced_retries_show_one_payload(
     """Each release is charged over a good line, which then fails in every way while it is sent and sent again."""
     bad = (Mode.CUT, Mode.DROP_REPLIES, Mode.REFUSE, Mode.BLACK_HOLE)
     with process.connect() as service:
-        create(service, 10)
+        create_small_set(service, BITS, 10)
         retries = 0
         for number in range(1, 11):
             seen: set[tuple[str, bytes]] = set()
@@ -139,7 +122,7 @@ def test_uploads_do_not_notice_a_bad_line(
 ) -> None:
     """Not even with more publishes waiting for Redis, all the time, than there are threads."""
     with trying(f"uploads during a line to Redis: {mode}"), process.connect() as service:
-        create(service, PUBLISHERS)
+        create_small_set(service, BITS, PUBLISHERS)
         proxy.mode = mode
         enough = threading.Event()
         publishing = [threading.Thread(target=publish_until, args=(process, enough, n)) for n in range(PUBLISHERS)]

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from ledger_copy import read_ledger
-from stricken import wait_for
+from stricken import create_small_set, wait_for
 
 from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
@@ -24,22 +24,6 @@ SLOTS = 16384
 CHUNKS = 12
 
 
-def create(service: Service, bits: int = 1 << 20, releases: int = 10) -> None:
-    """A set with something in it."""
-    service.create_set(
-        "s",
-        size=1000,
-        epsilon=1,
-        adjacency="add-remove",
-        delta=1e-9,
-        bits=bits,
-        hashes=1,
-        budget_epsilon=releases,
-        allow_poor_utility=True,
-    )
-    service.add("s", ["a", "b"])
-
-
 @pytest.mark.faults
 def test_a_replica_that_is_asked_for_holds_the_release(
     start_service: Callable[..., ServiceProcess], start_redis: Callable[..., RedisServer], trying: Trying
@@ -48,7 +32,7 @@ def test_a_replica_that_is_asked_for_holds_the_release(
     master, replica = start_redis(arguments=AT_ONCE), start_redis(name="replica")
     process = start_service("--redis", master.url, "--replicas", "1", *QUICK)
     with process.connect() as service:
-        create(service)
+        create_small_set(service)
         with trying("no replica where one is asked for"):
             assert service.publish("s", request_id="1").state == "pending"
             assert "veilset:s:latest" not in redis_content(master.url)
@@ -75,7 +59,7 @@ def test_wait_asks_for_the_connection_that_wrote(
     assert wait_for(lambda: "online" in str(master.command("INFO", "replication").get("slave0")), 15.0)
     process = start_service("--redis", master.url, "--replicas", "1", *QUICK)
     with process.connect() as service, master.client() as client, client.monitor() as monitor:
-        create(service)
+        create_small_set(service)
         assert service.publish("s", request_id="1").state == "published"
         client.set("end", "1")
         seen: list[tuple[str, str]] = []
@@ -115,7 +99,7 @@ def test_a_cluster_of_three_nodes(
     url = f"redis+cluster://127.0.0.1:{cluster[0].port}"
     process = start_service("--redis", url, "--keep-releases", "1", *QUICK)
     with process.connect() as service:
-        create(service, bits=CHUNKS << 23)
+        create_small_set(service, bits=CHUNKS << 23)
         first = service.publish("s", request_id="1")
         assert first.state == "published"
         view = open_view(url, "s", public_keys=[process.public_key])
