@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veilset.core.accuracy import true_positive_limit
-from veilset.core.planner import Plan, PlanRequest, efficiency_curve, rates_by_threshold, textbook_setting
+from veilset.core.planning.planner import Plan, PlanRequest, efficiency_curve, rates_by_threshold, textbook_setting
 from veilset.errors import FailedPrecondition
 
 if TYPE_CHECKING:

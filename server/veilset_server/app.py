@@ -21,10 +21,10 @@ from veilset.v1 import membership_pb2, membership_pb2_grpc
 from veilset_server.adapters.anchor_file import AnchorFile
 from veilset_server.adapters.embedded_valkey import EmbeddedValkey
 from veilset_server.adapters.entropy import OsEntropy, SystemClock
-from veilset_server.adapters.grpc_service import MembershipService, UseCases
-from veilset_server.adapters.grpc_upload import UploadStream
 from veilset_server.adapters.opened_state import OpenedState, open_state
 from veilset_server.adapters.redis_store import RedisStore
+from veilset_server.adapters.rpc.service import MembershipService, UseCases
+from veilset_server.adapters.rpc.upload import UploadStream
 from veilset_server.adapters.signing_keys import load_or_make_key
 from veilset_server.budgets import Budgets
 from veilset_server.delivery import Delivery, DeliveryWorker

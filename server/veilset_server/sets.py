@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from veilset.core import planner
 from veilset.core.budget import charge_delta, format_nano_epsilon, to_nano_epsilon
 from veilset.core.params import (
     MAX_BUDGET_EPSILON,
@@ -18,6 +17,7 @@ from veilset.core.params import (
     check_integer,
     check_name,
 )
+from veilset.core.planning import planner
 from veilset.errors import FailedPrecondition, InvalidInput, LimitExceeded, NotFound, PoorUtility
 from veilset_server.delivery import Delivery
 from veilset_server.locks import KeyedLocks

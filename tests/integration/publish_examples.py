@@ -15,8 +15,8 @@ from veilset.core.budget import NANO, charge_delta
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
 from veilset.errors import NotFound, StorageFull
 from veilset_server.adapters.entropy import AesKeyStream, OsEntropy
-from veilset_server.adapters.ledger_file import LEDGER_NAME
-from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.counting import CountPurchase
 from veilset_server.delivery import Delivery
 from veilset_server.ingest import Ingest

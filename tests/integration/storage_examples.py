@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from veilset.core.budget import NANO, charge_delta
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
 from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition
-from veilset_server.adapters.ledger_file import LEDGER_NAME
-from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
 

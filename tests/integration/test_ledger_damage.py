@@ -21,11 +21,11 @@ from storage_examples import (
 )
 
 from veilset.errors import StateCorrupted
-from veilset_server.adapters.ledger_budgets import BUDGET_COLUMNS, CHARGE_COLUMNS
-from veilset_server.adapters.ledger_file import LEDGER_NAME
-from veilset_server.adapters.ledger_schema import MIGRATIONS
-from veilset_server.adapters.ledger_seals import first_link, next_link
-from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.ledger.budgets import BUDGET_COLUMNS, CHARGE_COLUMNS
+from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.ledger.schema import MIGRATIONS
+from veilset_server.adapters.ledger.seals import first_link, next_link
+from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.records import ReleaseState
 
 # No shrinking: no damage is simpler than another.

@@ -15,8 +15,8 @@ from storage_examples import LEDGER_ID, StoppedClock, description, new_ledger, o
 
 from veilset.core.budget import NANO
 from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition, NotFound
-from veilset_server.adapters.ledger_file import LEDGER_NAME
-from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.records import Charge
 
 NAMES = st.sampled_from(["a", "b"])

@@ -10,8 +10,8 @@ import pytest
 from storage_examples import add_set, charge_of, new_ledger, publish
 
 from veilset.core.budget import NANO
-from veilset_server.adapters.ledger_file import LEDGER_NAME
-from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from veilset.core.hashing import digests
 from veilset.core.release import CHUNK_BYTES
 from veilset.core.signing import open_manifest
 from veilset.errors import BudgetExceeded, MinimumSizeUnproved
-from veilset_server.adapters.ledger_file import LEDGER_NAME
+from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.counting import CountPurchase
 from veilset_server.records import Mark, ReleaseState
 from veilset_server.rollback import NOTHING

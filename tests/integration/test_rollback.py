@@ -11,7 +11,7 @@ from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 
 from veilset.core.budget import NANO, charge_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateRolledBack
-from veilset_server.adapters.ledger_file import LEDGER_NAME
+from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.records import Mark
 
 

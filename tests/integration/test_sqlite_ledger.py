@@ -30,8 +30,8 @@ from veilset.errors import (
     LimitExceeded,
     NotFound,
 )
-from veilset_server.adapters.ledger_file import LEDGER_NAME
-from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.ports import Ledger
 from veilset_server.records import Charge, ReleaseState, SetDescription, UploadState
 

@@ -161,7 +161,7 @@ def test_a_crash_while_the_folder_is_made_leaves_one_that_can_be_made(
             case "format":
                 patched.setattr("veilset_server.adapters.state_folder.write_format", crash)
             case "ledger":
-                patched.setattr("veilset_server.adapters.sqlite_ledger.upgrade", crash)
+                patched.setattr("veilset_server.adapters.ledger.sqlite_ledger.upgrade", crash)
             case "ready":
                 patched.setattr(StateFolder, "mark_ready", crash)
         with pytest.raises(Crash), open_state(tmp_path / "state", CLOCK):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from storage_examples import digests_of, kill, new_files, read_line, start_worker
 
 from veilset.errors import OutOfSequence, StateCorrupted
-from veilset_server.adapters.spool_format import FRAME_HEAD_BYTES, MARK_BYTES, MARK_OFFSET, Mark, pack_mark
+from veilset_server.adapters.spools.format import FRAME_HEAD_BYTES, MARK_BYTES, MARK_OFFSET, Mark, pack_mark
 from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import UploadSpool
 

@@ -10,7 +10,7 @@ import pytest
 from veilset.core.calibration import calibrate
 from veilset.core.decoding import Rule
 from veilset.core.params import Adjacency, Calibration, FilterParameters, PrivacyParameters
-from veilset.core.planner import (
+from veilset.core.planning.planner import (
     LargestTruePositiveRate,
     Objective,
     PlanRequest,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from veilset.core.params import MAX_EPSILON, Adjacency, Calibration, PrivacyParameters
-from veilset.core.planner import (
+from veilset.core.planning.planner import (
     LargestAdvantage,
     LargestTruePositiveRate,
     Plan,

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilset.core import planning_refinement
 from veilset.core.calibration import calibrate
 from veilset.core.params import MAX_HASHES, Adjacency, Calibration, FilterParameters, PrivacyParameters
-from veilset.core.planner import (
+from veilset.core.planning import refinement as planning_refinement
+from veilset.core.planning.estimates import CalibrationEstimate, plannable_hashes
+from veilset.core.planning.planner import (
     LargestAdvantage,
     LargestTruePositiveRate,
     Objective,
@@ -25,7 +26,6 @@ from veilset.core.planner import (
     plan,
     textbook_setting,
 )
-from veilset.core.planning_estimates import CalibrationEstimate, plannable_hashes
 from veilset.errors import PoorUtility
 
 ADD_REMOVE, REPLACE_ONE = Adjacency

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from veilset.core.accuracy import true_positive_limit
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
-from veilset.core.planner import PlanRequest, evaluate, plan, textbook_setting
+from veilset.core.planning.planner import PlanRequest, evaluate, plan, textbook_setting
 from veilset.errors import FailedPrecondition
 from veilset.plots import SIZES, draw_plan, plot_plan
 

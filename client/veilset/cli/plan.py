@@ -10,9 +10,9 @@ import click
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.core import planner
 from veilset.core.decoding import Rule
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
+from veilset.core.planning import planner
 from veilset.errors import InvalidInput
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from veilset.errors import NotFound, StateCorrupted
-from veilset_server.adapters.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.adapters.state_folder import StateFolder
 from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import Clock

@@ -28,7 +28,7 @@ from veilset_server.adapters.folder_format import (
     read_format,
     write_format,
 )
-from veilset_server.adapters.ledger_file import LEDGER_NAME
+from veilset_server.adapters.ledger.file import LEDGER_NAME
 
 LOCK_NAME = "lock"
 SUBFOLDERS = ("vectors", "spools", "artefacts")

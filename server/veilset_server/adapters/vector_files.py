@@ -13,8 +13,8 @@ from veilset_server.adapters import raw_vectors
 from veilset_server.adapters.artefact_files import ArtefactFiles
 from veilset_server.adapters.durability import TEMPORARY_SUFFIX
 from veilset_server.adapters.raw_vectors import RawVectors
-from veilset_server.adapters.spool_files import SpoolFiles
-from veilset_server.adapters.upload_spool import SpoolFile
+from veilset_server.adapters.spools.files import SpoolFiles
+from veilset_server.adapters.spools.upload_spool import SpoolFile
 
 
 class VectorFiles:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.params import MAX_BITS, MAX_EPSILON
-from veilset.core.planning_objectives import LargestAdvantage
-from veilset.core.planning_pricing import Plan
-from veilset.core.planning_refinement import Refinement
-from veilset.core.planning_request import PlanRequest
-from veilset.core.planning_search import Floats, Good, Search
+from veilset.core.planning.objectives import LargestAdvantage
+from veilset.core.planning.pricing import Plan
+from veilset.core.planning.refinement import Refinement
+from veilset.core.planning.request import PlanRequest
+from veilset.core.planning.search import Floats, Good, Search
 from veilset.errors import PoorUtility
 
 _LONGEST_SUGGESTION = 1024  # bits per element

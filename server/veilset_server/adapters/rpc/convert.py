@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from veilset.core import wire
 from veilset.core.budget import format_delta
-from veilset.core.planner import Plan
+from veilset.core.planning.planner import Plan
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import release_pb2
 from veilset_server.records import Account, ReleaseState, SetDescription, StoredRelease

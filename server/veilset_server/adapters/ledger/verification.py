@@ -16,10 +16,10 @@ from typing import Any
 
 from veilset.core.budget import parse_delta
 from veilset.errors import StateCorrupted
-from veilset_server.adapters.ledger_budgets import BUDGET_COLUMNS, CHARGE_COLUMNS, read_ledger_id
-from veilset_server.adapters.ledger_seals import Value, first_link, next_link
-from veilset_server.adapters.ledger_sets import SELECT_SETS, set_from_row
-from veilset_server.adapters.ledger_uploads import SELECT_UPLOADS, upload_from_row
+from veilset_server.adapters.ledger.budgets import BUDGET_COLUMNS, CHARGE_COLUMNS, read_ledger_id
+from veilset_server.adapters.ledger.seals import Value, first_link, next_link
+from veilset_server.adapters.ledger.sets import SELECT_SETS, set_from_row
+from veilset_server.adapters.ledger.uploads import SELECT_UPLOADS, upload_from_row
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from veilset.core.accuracy import advantage_limit
 from veilset.core.decoding import Rule
 from veilset.core.decoding_limits import Limits
 from veilset.core.params import MAX_BITS, MIN_BITS, PrivacyParameters, check_choice, check_integer
-from veilset.core.planning_objectives import LargestAdvantage, Objective, SmallestVector
-from veilset.core.planning_pricing import check_planned_size
+from veilset.core.planning.objectives import LargestAdvantage, Objective, SmallestVector
+from veilset.core.planning.pricing import check_planned_size
 from veilset.errors import InvalidInput
 
 MINIMUM_EFFICIENCY = 0.05

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from veilset.errors import StateCorrupted
-from veilset_server.adapters.spool_format import (
+from veilset_server.adapters.spools.format import (
     FIRST_FRAME,
     FRAME_HEAD_BYTES,
     MARK_BYTES,

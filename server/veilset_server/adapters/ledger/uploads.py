@@ -6,8 +6,8 @@ import sqlite3
 
 from veilset.core.params import check_integer
 from veilset.errors import FailedPrecondition, NotFound, StateCorrupted
-from veilset_server.adapters.ledger_file import LEDGER_NAME
-from veilset_server.adapters.ledger_seals import Row, seal
+from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.ledger.seals import Row, seal
 from veilset_server.records import Upload, UploadState
 
 SELECT_UPLOADS = "SELECT set_id, upload_id, state, count, opened_at_us, seal FROM uploads"

@@ -19,7 +19,7 @@ from pathlib import Path
 from veilset.core.budget import parse_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, StorageFull, Unavailable, VeilsetError
 from veilset_server.adapters.durability import end_process
-from veilset_server.adapters.ledger_schema import WITHIN_TOTAL
+from veilset_server.adapters.ledger.schema import WITHIN_TOTAL
 
 LEDGER_NAME = "ledger.db"
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from veilset.core.occupancy import maximum_changed_bits
 from veilset.core.params import MIN_BITS
-from veilset.core.planning_pricing import Plan, evaluate
-from veilset.core.planning_request import PlanRequest
-from veilset.core.planning_search import Good, Setting
+from veilset.core.planning.pricing import Plan, evaluate
+from veilset.core.planning.request import PlanRequest
+from veilset.core.planning.search import Good, Setting
 from veilset.errors import PoorUtility
 
 _EFFORT = 80.0

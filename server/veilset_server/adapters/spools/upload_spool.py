@@ -1,4 +1,4 @@
-"""One open upload's digests in a file of its own (`spool_format`)."""
+"""One open upload's digests in a file of its own (`spools.format`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from veilset.core.params import DIGEST_BYTES
 from veilset.errors import NotFound, OutOfSequence
 from veilset_server.adapters.durability import new_file, relative_name, storage_errors, sync_file, write_all
-from veilset_server.adapters.spool_format import (
+from veilset_server.adapters.spools.format import (
     FIRST_FRAME,
     FRAME_HEAD_BYTES,
     MARK_OFFSET,
@@ -24,7 +24,7 @@ from veilset_server.adapters.spool_format import (
     pack_head,
     pack_mark,
 )
-from veilset_server.adapters.spool_scan import frames, read_mark, scan
+from veilset_server.adapters.spools.scan import frames, read_mark, scan
 
 
 class SpoolFile:

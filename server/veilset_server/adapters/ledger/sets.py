@@ -20,8 +20,8 @@ from veilset.core.params import (
     check_name,
 )
 from veilset.errors import AlreadyExists, LimitExceeded, NotFound, StateCorrupted
-from veilset_server.adapters.ledger_file import LEDGER_NAME, damage
-from veilset_server.adapters.ledger_seals import Row, Value, seal
+from veilset_server.adapters.ledger.file import LEDGER_NAME, damage
+from veilset_server.adapters.ledger.seals import Row, Value, seal
 from veilset_server.records import SetDescription, StoredSet
 
 SELECT_SETS = "SELECT set_id, name, account, description, proven_size, deleted, seal FROM sets"

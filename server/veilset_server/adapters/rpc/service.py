@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 
 import grpc
 
-from veilset.core import planner, wire
+from veilset.core import wire
 from veilset.core.decoding import Rule
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer
+from veilset.core.planning import planner
 from veilset.errors import InvalidInput, LimitExceeded, NotFound, StorageFull, Unavailable
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
-from veilset_server.adapters.grpc_convert import budget_message, plan_message, release_message, set_message
-from veilset_server.adapters.grpc_errors import abort, unary
-from veilset_server.adapters.grpc_upload import UploadStream
+from veilset_server.adapters.rpc.convert import budget_message, plan_message, release_message, set_message
+from veilset_server.adapters.rpc.errors import abort, unary
+from veilset_server.adapters.rpc.upload import UploadStream
 from veilset_server.budgets import Budgets
 from veilset_server.counting import CountPurchase
 from veilset_server.delivery import Delivery, DeliveryWorker

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from veilset.core.accuracy import binomial_tails, distinct_positions, expected_fill, expected_ones_fraction
 from veilset.core.decoding import choose_thresholds
 from veilset.core.params import MAX_HASHES, MIN_BITS
-from veilset.core.planning_estimates import CalibrationEstimate, plannable_hashes
-from veilset.core.planning_request import PlanRequest
+from veilset.core.planning.estimates import CalibrationEstimate, plannable_hashes
+from veilset.core.planning.request import PlanRequest
 
 ALL_HASHES = range(1, MAX_HASHES + 1)
 

@@ -2,7 +2,7 @@
 
 `plan` searches or refuses, `evaluate` prices what the caller chose, `textbook_setting` is the choice that ignores the
 noise, `alternatives` says what more ε or more bits would buy. Settings are ranked by estimate
-(`veilset.core.planning_search`); whatever is returned was calibrated exactly.
+(`veilset.core.planning.search`); whatever is returned was calibrated exactly.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 from veilset.core.calibration import calibrate
 from veilset.core.params import MAX_BITS, MAX_EPSILON, MIN_BITS, FilterParameters
-from veilset.core.planning_estimates import plannable_hashes
-from veilset.core.planning_objectives import (
+from veilset.core.planning.estimates import plannable_hashes
+from veilset.core.planning.objectives import (
     LargestAdvantage,
     LargestTruePositiveRate,
     Objective,
     SmallestFalsePositiveRate,
     SmallestVector,
 )
-from veilset.core.planning_pricing import Plan, evaluate, rates_by_threshold, textbook_setting
-from veilset.core.planning_refinement import Refinement
-from veilset.core.planning_refusals import refusal
-from veilset.core.planning_request import MINIMUM_EFFICIENCY, PlanRequest
-from veilset.core.planning_search import Floats, Good, Search
+from veilset.core.planning.pricing import Plan, evaluate, rates_by_threshold, textbook_setting
+from veilset.core.planning.refinement import Refinement
+from veilset.core.planning.refusals import refusal
+from veilset.core.planning.request import MINIMUM_EFFICIENCY, PlanRequest
+from veilset.core.planning.search import Floats, Good, Search
 from veilset.errors import PoorUtility
 
 __all__ = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from veilset.errors import StateCorrupted
 from veilset_server.adapters.durability import relative_name, sync_folder
-from veilset_server.adapters.upload_spool import SpoolFile
+from veilset_server.adapters.spools.upload_spool import SpoolFile
 
 
 class SpoolFiles:

@@ -12,8 +12,8 @@ from fractions import Fraction
 from veilset.core.budget import format_delta, parse_delta
 from veilset.core.params import check_integer, check_name
 from veilset.errors import InvalidInput, NotFound, StateCorrupted
-from veilset_server.adapters.ledger_file import LEDGER_NAME, damage
-from veilset_server.adapters.ledger_seals import Value, first_link, next_link
+from veilset_server.adapters.ledger.file import LEDGER_NAME, damage
+from veilset_server.adapters.ledger.seals import Value, first_link, next_link
 from veilset_server.budget_refusal import budget_exceeded
 from veilset_server.records import Account, Charge
 

@@ -7,9 +7,9 @@ import sqlite3
 
 from veilset.core.params import check_integer, check_name
 from veilset.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound
-from veilset_server.adapters.ledger_budgets import ChargeEntry, append_charge, check_fits, read_account
-from veilset_server.adapters.ledger_seals import Row
-from veilset_server.adapters.ledger_sets import read_set_by_id
+from veilset_server.adapters.ledger.budgets import ChargeEntry, append_charge, check_fits, read_account
+from veilset_server.adapters.ledger.seals import Row
+from veilset_server.adapters.ledger.sets import read_set_by_id
 from veilset_server.records import Account, Charge, ReleaseState, StoredRelease
 
 MAX_SEQUENCE = 1 << 62

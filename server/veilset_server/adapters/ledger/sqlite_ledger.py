@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 from veilset.core.params import check_choice, check_integer
 from veilset.errors import InvalidInput, StateCorrupted
-from veilset_server.adapters import ledger_budgets, ledger_releases, ledger_sets, ledger_uploads
 from veilset_server.adapters.durability import FILE_MODE, sync_folder
-from veilset_server.adapters.ledger_budgets import BudgetGrant
-from veilset_server.adapters.ledger_file import LedgerFile, damage
-from veilset_server.adapters.ledger_schema import MIGRATIONS, check_schema, upgrade
-from veilset_server.adapters.ledger_verification import verify_ledger
+from veilset_server.adapters.ledger import budgets as ledger_budgets
+from veilset_server.adapters.ledger import releases as ledger_releases
+from veilset_server.adapters.ledger import sets as ledger_sets
+from veilset_server.adapters.ledger import uploads as ledger_uploads
+from veilset_server.adapters.ledger.budgets import BudgetGrant
+from veilset_server.adapters.ledger.file import LedgerFile, damage
+from veilset_server.adapters.ledger.schema import MIGRATIONS, check_schema, upgrade
+from veilset_server.adapters.ledger.verification import verify_ledger
 from veilset_server.records import (
     Account,
     Charge,
@@ -45,7 +48,7 @@ class SqliteLedger:
         ledger_id: that of the state folder. Raises StateCorrupted naming the file if it is missing, empty, damaged, of a
         later version or another folder's; nothing is ever repaired or made anew.
         """
-        if not path.is_file() or path.stat().st_size == 0:  # stat, not open: see ledger_file
+        if not path.is_file() or path.stat().st_size == 0:  # stat, not open: see ledger.file
             raise StateCorrupted(f"{path}: missing or empty, though the state folder is in use", file=path.name)
         self._clock = clock
         self._file = LedgerFile(path)

@@ -18,7 +18,7 @@ from veilset.core.accuracy import (
 from veilset.core.calibration import calibrate
 from veilset.core.decoding import Rule, make_decoder
 from veilset.core.params import MAX_SIZE, FilterParameters, PrivacyParameters, check_integer
-from veilset.core.planning_estimates import plannable_hashes
+from veilset.core.planning.estimates import plannable_hashes
 from veilset.errors import InvalidInput
 
 SMALLEST_EPSILON = 1e-9

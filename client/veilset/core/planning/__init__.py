@@ -1,0 +1,1 @@
+"""The search for the best filter: request, pricing, search, refusals."""

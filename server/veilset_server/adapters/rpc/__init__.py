@@ -1,0 +1,1 @@
+"""The gRPC edge: calls decoded, handed to use cases, encoded."""

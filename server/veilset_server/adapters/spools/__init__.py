@@ -1,0 +1,1 @@
+"""The files in which uploads wait until they are finished."""
