@@ -20,7 +20,7 @@ $(VENV)/demo.stamp: $(BIN)/python pyproject.toml hatch_build.py $(wildcard proto
 	@touch $@
 
 $(VENV)/test.stamp: $(BIN)/python pyproject.toml hatch_build.py $(wildcard protos/veilset/v1/*.proto)
-	$(PIP) install --editable '.[server,embedded,parquet,plot]' --group dev
+	$(PIP) install --editable '.[server,embedded,parquet,plot,fast,tracing]' --group dev
 	@touch $@ $(VENV)/demo.stamp
 
 setup-demo: $(VENV)/demo.stamp
