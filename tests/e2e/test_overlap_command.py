@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_two_saved_releases(veilset_here: Here, saved: dict[str, str]) -> None:
     refused = veilset_here(*arguments[:-2], "stranger", "--with-release", saved["stranger"])
     assert refused.code == 2
     assert refused.complaint().startswith(
-        "seed: must be alike in both releases (seed: members/1 has 11, stranger/1 has 12)"
+        "seed: must be alike on both sides (seed: members/1 has 11, stranger/1 has 12)"
     )
 
 
@@ -138,3 +139,17 @@ def test_a_rate_out_of_reach_says_what_would_do(veilset_here: Here, tmp_path: Pa
     assert done.code == 1
     for words in ("the smallest possible is", "It would take", "At epsilon 1 no release of any size", "0.272%"):
         assert words in done.complaint()
+
+
+def test_a_rate_out_of_reach_of_one_change_names_two(veilset_here: Here, tmp_path: Path) -> None:
+    """With one hash the ones of the set alone pass FPR 0.001, and so do the flips: it takes more ε and more bits."""
+    (tmp_path / "weak").write_bytes(release_bytes(MEMBERS, SHAPE, 1.0, name="weak"))
+    done = veilset_here("query", "weak", "a", "--release", str(tmp_path / "weak"), "--threshold-fpr", "0.001")
+    assert done.code == 1
+    told = re.search(r"that is epsilon ([0-9.]+) instead of 1 together with a vector of (\d+) bits", done.complaint())
+    assert told is not None, done.complaint()
+    enough = release_bytes(MEMBERS, FilterParameters(int(told[2]), 1, seed=SHAPE.seed), float(told[1]), name="weak")
+    (tmp_path / "weak").write_bytes(enough)
+    # Its fill was estimated to 4.5% (one standard deviation): 0.0013 leaves room for 13 of them.
+    answered = veilset_here("query", "weak", "a", "--release", str(tmp_path / "weak"), "--threshold-fpr", "0.0013")
+    assert answered.code == 0, answered

@@ -27,7 +27,7 @@ from veilset.core.release import (
     hash_chunks,
     split_chunks,
 )
-from veilset.core.signing import MAX_SIGNATURES, key_id, open_manifest, sign_header
+from veilset.core.signing import MAX_SIGNATURES, key_id, open_manifest, sign_header, valid_signers
 from veilset.errors import ReleaseRejected
 from veilset.v1 import release_pb2
 
@@ -167,6 +167,17 @@ def test_every_flipped_byte_of_a_manifest_is_refused() -> None:
         except ReleaseRejected:
             continue
         assert header == HEADER, "a change that passes must be of something unsigned, such as the key's name"
+
+
+def test_only_valid_signers_are_named() -> None:
+    """A manifest may carry signatures that are none: whoever shows who signed names the valid ones only."""
+    other = Ed25519PrivateKey.generate()
+    keys = [key.public_key().public_bytes_raw() for key in (KEY, other)]
+    assert list(valid_signers(sign_header(HEADER, [KEY, other]))) == keys
+    signed = release_pb2.SignedHeader.FromString(sign_header(HEADER, [KEY, other]))
+    signed.signatures[1].signature = signed.signatures[0].signature
+    assert open_manifest(signed.SerializeToString()) == HEADER
+    assert list(valid_signers(signed.SerializeToString())) == keys[:1]
 
 
 def test_key_id_names_the_raw_key() -> None:

@@ -9,7 +9,7 @@ import pytest
 from veilset.core.counts import calibrate_count, integer_noise
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
 from veilset.core.release import NoisyCount, ReleaseHeader
-from veilset.core.sizes import size_from_bits, size_from_count
+from veilset.core.sizes import size_from_bits, size_from_count, size_test
 from veilset.errors import InvalidInput
 
 RUNS = 1000
@@ -42,7 +42,8 @@ def raw_ones(rng: np.random.Generator, shape: FilterParameters, size: int) -> in
 
 
 @pytest.mark.parametrize(
-    ("bits", "hashes", "size", "flip"), [(64_000, 1, 2000, 0.27), (40_000, 3, 1500, 0.1), (8000, 1, 0, 0.3)]
+    ("bits", "hashes", "size", "flip"),
+    [(64_000, 1, 2000, 0.27), (40_000, 3, 1500, 0.1), (8000, 1, 0, 0.3), (8000, 1, 60, 0.3), (2000, 2, 2200, 0.2)],
 )
 def test_interval_from_bits_holds_the_size(bits: int, hashes: int, size: int, flip: float) -> None:
     rng = np.random.default_rng()
@@ -52,14 +53,30 @@ def test_interval_from_bits_holds_the_size(bits: int, hashes: int, size: int, fl
     for _ in range(RUNS):
         ones = raw_ones(rng, shape, size)
         noisy = int(rng.binomial(ones, 1 - flip) + rng.binomial(bits - ones, flip))
-        found = size_from_bits(release, noisy)
-        held += found.low <= size <= found.high
-        estimates.append(found.estimate)
-    print(f"held {held} of {RUNS}, mean {np.mean(estimates):.1f} for {size}")
-    assert FEWEST <= held <= (MOST if size else RUNS)
-    if size:
-        error = np.std(estimates) / math.sqrt(RUNS)
-        assert abs(np.mean(estimates) - size) < 6 * error + 2e-3 * size
+        held += size_test(release, noisy, 0.95).accepts(size)  # the interval holds what the test accepts
+        estimates.append((noisy - flip * bits) / (1 - 2 * flip))
+    print(f"held {held} of {RUNS}")
+    assert FEWEST <= held <= MOST
+    expected = bits * -math.expm1(size * hashes * math.log1p(-1 / bits))
+    assert abs(np.mean(estimates) - expected) < 6 * np.std(estimates) / math.sqrt(RUNS)
+
+
+def test_the_interval_holds_what_the_test_accepts() -> None:
+    """And the estimate, which is moved into what is possible: never an empty interval, never one below 0."""
+    release = header(FilterParameters(8000, 2), round(0.2 * 2**64))
+    for noisy in (0, 1500, 1600, 1601, 1700, 4000, 6390):
+        found, test = size_from_bits(release, noisy), size_test(release, noisy, 0.95)
+        assert 0 <= found.low <= found.estimate <= found.high
+        width = min(found.high, test.high) - found.low
+        inside, outside = 1e-6 * width, 1e-3 * width
+        assert test.accepts(found.low + inside)
+        assert found.low == 0 or not test.accepts(found.low - outside)
+        if math.isfinite(found.high):
+            assert test.accepts(found.high - inside)
+            assert not test.accepts(found.high + outside)
+    nothing = size_from_bits(release, 1300)  # fewer ones than the flips alone make
+    assert (nothing.low, nothing.estimate) == (0.0, 0.0)
+    assert nothing.high > 0
 
 
 def test_interval_from_a_count_holds_the_size() -> None:

@@ -4,35 +4,69 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import click
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.cli.releases import describe_header
 from veilset.cli.source import Source, source, warn_if_useless
 from veilset.core.calibration import calibrate
 from veilset.core.signing import key_id
+from veilset.core.sizes import SizeEstimate
 from veilset.errors import InvalidInput, ReleaseRejected
+from veilset.report.facts import describe_release
+from veilset.report.page import release_page
+from veilset.view import View
 
 
 @click.command("inspect", short_help="Show what a release says of itself.")
 @source
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write it as a page that stands by itself, with the ROC curve and what an answer does to a belief.",
+)
 @options.as_json
-def inspect(source: Source, as_json: bool) -> None:
-    """Show the header of a release of SET, the error rates to expect, and its privacy statement in words."""
+def inspect(source: Source, page: Path | None, as_json: bool) -> None:
+    """Show all that can be told of a release of SET: its header, its privacy statement in words, the error rates of every
+    threshold, what an answer does to a belief, its size, and who signed it."""
     view = source.open()
-    rates = {
-        "threshold": view.decoder.threshold,
-        "true_positive_rate": view.decoder.true_positive_rate,
-        "false_positive_rate": view.decoder.false_positive_rate,
-    }
-    shown = describe_header(view.header) | rates
-    plain = {name: value for name, value in shown.items() if name not in ("statement", "count")}
-    if view.header.count is not None:
-        plain |= {f"count_{name}": value for name, value in asdict(view.header.count).items()}
+    pinned = bool(source.public_keys)
+    shown = describe_release(view, pinned=pinned)
     warn_if_useless(view)
-    emit(shown, as_json, f"{lines(plain)}\n\n{view.statement}")
+    if page is not None:
+        page.write_text(release_page(view, pinned=pinned, has_key=source.key is not None), encoding="utf-8")
+        click.echo(f"wrote {page}", err=True)
+    emit(shown, as_json, _as_text(view, shown))
+
+
+def _as_text(view: View, shown: dict[str, Any]) -> str:
+    """Everything of the JSON, in tables."""
+    signed = shown["signature"]
+    keys = ", ".join(key["key_id"] for key in signed["keys"])
+    plain = {
+        name: "none" if value is None else value for name, value in shown.items() if not isinstance(value, dict | list)
+    }
+    plain |= {f"count_{name}": value for name, value in (shown["count"] or {}).items()}
+    plain |= {
+        "size": size_text(view.size()),
+        "signature": f"{keys} ({'trusted' if signed['trusted'] else 'not pinned'})",
+    }
+    tables = [_table("yes from", shown["roc"]), _table("belief", shown["beliefs"])]
+    return "\n\n".join([lines(plain), *tables, str(view.statement)])
+
+
+def _table(corner: str, rows: list[dict[str, Any]]) -> str:
+    """Rows of numbers; the first column is named ``corner``."""
+    head = [corner, *(name.replace("_", " ") for name in list(rows[0])[1:])]
+    body = [[f"{value:.6g}" for value in row.values()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in [head, *body]
+    )
 
 
 @click.command("verify", short_help="Check a release, its noise included.")
@@ -68,13 +102,14 @@ def count(source: Source, confidence: float, as_json: bool) -> None:
     nothing and is wider.
     """
     found = source.open().size(confidence)
+    emit(asdict(found) | {"high": None if math.isinf(found.high) else found.high}, as_json, size_text(found))
+
+
+def size_text(found: SizeEstimate) -> str:
+    """A size in words."""
     if math.isinf(found.high):
-        text = (
-            f"at least {found.low:,.0f} elements at {confidence:.0%}, from its {found.source}: the vector is overfull"
-        )
-    else:
-        text = (
-            f"{found.estimate:,.0f} elements, {found.low:,.0f} to {found.high:,.0f} at {confidence:.0%}, "
-            f"from its {found.source}"
-        )
-    emit(asdict(found) | {"high": None if math.isinf(found.high) else found.high}, as_json, text)
+        return f"at least {found.low:,.0f} elements at {found.confidence:.0%}, from its {found.source}: the vector is overfull"
+    return (
+        f"{found.estimate:,.0f} elements, {found.low:,.0f} to {found.high:,.0f} at {found.confidence:.0%}, "
+        f"from its {found.source}"
+    )

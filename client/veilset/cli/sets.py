@@ -3,39 +3,62 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.core.params import HashScheme, Normalization
-from veilset.service import SetInfo, connect
+from veilset.cli.server import Server
+from veilset.cli.spec import FIXED, read_agreed
+from veilset.core.params import Normalization
+from veilset.service_records import SetInfo
 
 
 @click.command("create", short_help="Create a set.")
 @options.set_name
-@options.privacy
+@options.spec_file("Take what partners agreed on (veilset spec) in place of all the options that it fixes.")
+@options.privacy_unless_spec
 @click.option("--budget-epsilon", type=float, default=0.0, help="ε of all releases together; default: one release.")
 @click.option("--budget-delta", type=float, help="δ of all releases together; default: in step with ε.")
 @click.option("--account", default="", help="Budget account to charge; default: one named after the set.")
 @click.option(
     "--normalization", type=options.choice(Normalization), default=Normalization.NONE.value, show_default=True
 )
-@click.option("--scheme", type=options.choice(HashScheme), default=HashScheme.MMH3.value, show_default=True)
+@options.scheme
+@options.key_file
 @click.option("--seed", type=int, help="Seed shared with partners; default: the service draws one.")
 @click.option(
     "--allow-poor-utility", is_flag=True, help="Create it even if it gives less than 5% of the advantage that ε allows."
 )
 @options.server
 @options.as_json
-def create(set_name: str, server: str, as_json: bool, max_bytes: int | None, **parameters: Any) -> None:
+@click.pass_context
+def create(
+    context: click.Context,
+    /,
+    set_name: str,
+    server: Server,
+    as_json: bool,
+    spec_file: Path | None,
+    key_file: Path | None,
+    **parameters: Any,
+) -> None:
     """Create an empty set named SET.
 
     Example: veilset create customers --size 1000000 --epsilon 3 --delta 1e-9 --adjacency add-remove --budget-epsilon 9
+    With partners: veilset create customers --spec partners.toml
     """
-    with connect(server) as service:
-        created = service.create_set(set_name, max_bytes=max_bytes or 0, **parameters)
+    spec = read_agreed(context, spec_file)
+    with server.connect() as service:
+        if spec is None:
+            parameters["max_bytes"] = parameters["max_bytes"] or 0
+            key = options.read_key_of(parameters["scheme"], key_file)
+            created = service.create_set(set_name, key=key, **parameters)
+        else:
+            free = {name: value for name, value in parameters.items() if name not in FIXED}
+            created = service.create_set_from_spec(set_name, spec, key=options.read_key(key_file), **free)
         budget = service.budget(set_name)
     options.warn_of_large_delta(created.privacy.delta, max(created.declared_size, created.privacy.min_size))
     shown = describe(created) | {"budget_epsilon": budget.epsilon_total, "budget_delta": budget.delta_total}
@@ -45,9 +68,9 @@ def create(set_name: str, server: str, as_json: bool, max_bytes: int | None, **p
 @click.command("sets", short_help="List the sets.")
 @options.server
 @options.as_json
-def sets(server: str, as_json: bool) -> None:
+def sets(server: Server, as_json: bool) -> None:
     """List the sets of a service, one a line; with --json one object a line."""
-    with connect(server) as service:
+    with server.connect() as service:
         for found in service.list_sets():
             shown = describe(found)
             promise = f"ε={found.privacy.epsilon:g} δ={found.privacy.delta:g} {found.privacy.adjacency}"
@@ -59,11 +82,11 @@ def sets(server: str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @options.server
 @options.as_json
-def delete(set_name: str, yes: bool, server: str, as_json: bool) -> None:
+def delete(set_name: str, yes: bool, server: Server, as_json: bool) -> None:
     """Delete SET, its raw vector and its releases. What was charged to its budget account stays charged."""
     if not yes:
         click.confirm(f"Delete the set {set_name} and all its releases?", abort=True, err=True)
-    with connect(server) as service:
+    with server.connect() as service:
         service.delete_set(set_name)
     emit({"deleted": set_name}, as_json, f"deleted {set_name}; its charges stay (see veilset budget --account)")
 
@@ -78,6 +101,7 @@ def describe(info: SetInfo) -> dict[str, object]:
         "scheme": str(info.filter.scheme),
         "seed": info.filter.seed,
         "shared_seed": info.shared_seed,
+        "key_check": info.filter.key_check or None,
         "normalization": str(info.normalization),
         "epsilon": info.privacy.epsilon,
         "delta": info.privacy.delta,

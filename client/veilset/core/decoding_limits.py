@@ -44,7 +44,8 @@ def refuse_false_positive_limit(
     """The refusal of an FPR below p0^d, that of the strictest test "all d positions read 1".
 
     The limit needs p0 <= limit^(1/d) with p0 = p_flip + fill·(1 - 2·p_flip): solved for p_flip at this fill (a larger ε0)
-    and for the fill at this p_flip (a longer vector, since ln(1 - fill) is proportional to 1/m).
+    and for the fill at this p_flip (a longer vector, since ln(1 - fill) is proportional to 1/m). Where neither alone will
+    do, both together: half of limit^(1/d) for the flips, the rest for the fill.
     """
     possible = ones_fraction**distinct
     needed = limit ** (1.0 / distinct)
@@ -61,6 +62,18 @@ def refuse_false_positive_limit(
         factor_bits = math.log1p(-fill) / math.log1p(-(needed - flip_probability) / spread)
         details["needed_bits_factor"] = factor_bits
         ways.append(f"a vector {factor_bits:.3g} times as long at the same per-bit epsilon")
+    if not ways and 0.0 < fill < 1.0:
+        half = needed / 2.0
+        factor_bits = math.log1p(-fill) / math.log1p(-(needed - half) / (1.0 - 2.0 * half))
+        details |= {
+            "needed_epsilon0": per_bit_epsilon(half),
+            "needed_bits_factor": factor_bits,
+            "needed_together": True,
+        }
+        ways.append(
+            f"a per-bit epsilon of {per_bit_epsilon(half):.4g} instead of {per_bit_epsilon(flip_probability):.4g} together "
+            f"with a vector {factor_bits:.3g} times as long"
+        )
     ways.append("more hashes")
     return PoorUtility(
         f"max_false_positive_rate {limit:g} cannot be reached with this release: the smallest possible is "

@@ -23,9 +23,11 @@ MAX_ELEMENTS_PER_USER = 1000
 MAX_SEED = (1 << 32) - 1
 MAX_ELEMENT_BYTES = 4096
 DIGEST_BYTES = 16
+KEY_CHECK_BYTES = 8
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
+_KEY_CHECK = re.compile(rf"[0-9a-f]{{{2 * KEY_CHECK_BYTES}}}", re.ASCII)
 
 
 class Adjacency(StrEnum):
@@ -57,6 +59,11 @@ class Normalization(StrEnum):
     TRIM_CASEFOLD = "trim-casefold"
     NFC = "nfc"
     EMAIL = "email"
+
+    @property
+    def versioned(self) -> str:
+        """Name with version, as in the contract's NORMALIZATION_…_V1: a changed profile would be a new name."""
+        return self.value if self is Normalization.NONE else f"{self.value}-1"
 
 
 def check_name(field: str, name: str) -> str:
@@ -95,24 +102,37 @@ def check_choice(field: str, value: str | None, choices: type[Choice]) -> Choice
         raise InvalidInput(field, "one of " + ", ".join(choices), value) from None
 
 
+def check_key_check(value: str, scheme: HashScheme) -> str:
+    """Return a check value if it is "" or, with a keyed scheme, 16 lower-case hexadecimal digits; else raise InvalidInput."""
+    if value and scheme is not HashScheme.BLAKE2B:
+        raise InvalidInput("key_check", f"absent with scheme {scheme}")
+    if not isinstance(value, str) or (value and not _KEY_CHECK.fullmatch(value)):
+        raise InvalidInput("key_check", f"{2 * KEY_CHECK_BYTES} lower-case hexadecimal digits")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class FilterParameters:
     """Shape and hashing of a Bloom filter.
 
     bits: length m of the vector, in [8, 2^40]. hashes: positions k per element, in [1, 32].
-    seed: public 32-bit seed of the hash, drawn independently of the data.
+    seed: public 32-bit seed of the hash, drawn independently of the data. key_check: `veilset.core.keys.key_check` of
+    a keyed scheme's secret, 16 hexadecimal digits; "" with an unkeyed scheme, and in sets made before there were check
+    values.
     """
 
     bits: int
     hashes: int
     scheme: HashScheme = HashScheme.MMH3
     seed: int = 0
+    key_check: str = ""
 
     def __post_init__(self) -> None:
         check_integer("bits", self.bits, MIN_BITS, MAX_BITS)
         check_integer("hashes", self.hashes, 1, MAX_HASHES)
         check_choice("scheme", self.scheme, HashScheme)
         check_integer("seed", self.seed, 0, MAX_SEED)
+        check_key_check(self.key_check, self.scheme)
 
     @property
     def vector_bytes(self) -> int:

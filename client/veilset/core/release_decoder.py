@@ -43,19 +43,18 @@ def make_release_decoder(
 def advise(refused: PoorUtility, header: ReleaseHeader) -> PoorUtility:
     """The same refusal with needed_epsilon and needed_bits of a release that meets the limit, where there is one."""
     details = dict(refused.details)
+    epsilon, bits = _needed_epsilon(details, header), _needed_bits(details, header)
+    alone = "needed_together" not in details
     ways = []
-    if "needed_epsilon0" in details:
-        epsilon = _rounded_up(header.changed_bits * float(details["needed_epsilon0"]))
-        if epsilon <= MAX_EPSILON:
-            details["needed_epsilon"] = f"{epsilon:.{_DIGITS}g}"
-            ways.append(
-                f"epsilon {details['needed_epsilon']} instead of {header.privacy.epsilon:g} with the same vector"
-            )
-    if "needed_bits_factor" in details:
-        bits = math.ceil(_rounded_up(header.filter.bits * float(details["needed_bits_factor"])))
-        if bits <= MAX_BITS:
-            details["needed_bits"] = str(bits)
-            ways.append(f"a vector of {bits} bits instead of {header.filter.bits} at the same epsilon")
+    if epsilon is not None:
+        details["needed_epsilon"] = f"{epsilon:.{_DIGITS}g}"
+        way = f"epsilon {details['needed_epsilon']} instead of {header.privacy.epsilon:g}"
+        ways.append(way + " with the same vector" * alone)
+    if bits is not None:
+        details["needed_bits"] = str(bits)
+        ways.append(f"a vector of {bits} bits instead of {header.filter.bits}" + " at the same epsilon" * alone)
+    if not alone:  # one of the two is no way
+        ways = [" together with ".join(ways)] if len(ways) == 2 else []
     name = f"{header.set_name}/{header.sequence}"
     words = f" For {name} that is {', or '.join(ways)}." if ways else ""
     return PoorUtility(f"{refused.message}.{words}{_what_no_vector_can_do(details, header)}", **details)
@@ -72,6 +71,22 @@ def _what_no_vector_can_do(details: dict[str, str], header: ReleaseHeader) -> st
         f" At epsilon {privacy.epsilon:g} no release of any size and no test with so few false positives finds more than "
         f"{most:.3%} of the members"
     )
+
+
+def _needed_epsilon(details: dict[str, str], header: ReleaseHeader) -> float | None:
+    """ε for a needed ε0, within what a release may have."""
+    if "needed_epsilon0" not in details:
+        return None
+    epsilon = _rounded_up(header.changed_bits * float(details["needed_epsilon0"]))
+    return epsilon if epsilon <= MAX_EPSILON else None
+
+
+def _needed_bits(details: dict[str, str], header: ReleaseHeader) -> int | None:
+    """Length for a needed factor, within what a vector may have."""
+    if "needed_bits_factor" not in details:
+        return None
+    bits = math.ceil(_rounded_up(header.filter.bits * float(details["needed_bits_factor"])))
+    return bits if bits <= MAX_BITS else None
 
 
 def _rounded_up(value: float) -> float:

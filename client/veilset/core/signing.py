@@ -51,6 +51,14 @@ def open_manifest(manifest: bytes, pinned: Collection[bytes] = ()) -> ReleaseHea
     return decode_header(signed.header)
 
 
+def valid_signers(manifest: bytes) -> tuple[bytes, ...]:
+    """Raw public keys whose signatures over a manifest that `open_manifest` passed are valid, in the manifest's order."""
+    signed = pb.SignedHeader.FromString(manifest)
+    return tuple(
+        signature.public_key for signature in signed.signatures if _is_valid(signature, signed.header, pinned=())
+    )
+
+
 def _is_valid(signature: pb.Signature, header: bytes, pinned: Collection[bytes]) -> bool:
     if pinned and signature.public_key not in pinned:
         return False

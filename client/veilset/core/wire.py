@@ -59,13 +59,14 @@ def filter_to_proto(parameters: FilterParameters) -> pb.FilterParameters:
         hashes=parameters.hashes,
         scheme=to_number(HASH_SCHEME, parameters.scheme),  # type: ignore[arg-type]
         seed=parameters.seed,
+        key_check=bytes.fromhex(parameters.key_check),
     )
 
 
 def filter_from_proto(message: pb.FilterParameters) -> FilterParameters:
     """Decode and check. Raises InvalidInput."""
     scheme = from_number("scheme", HASH_SCHEME, message.scheme, HashScheme.MMH3)
-    return FilterParameters(message.bits, message.hashes, scheme, message.seed)
+    return FilterParameters(message.bits, message.hashes, scheme, message.seed, message.key_check.hex())
 
 
 def privacy_to_proto(parameters: PrivacyParameters) -> pb.PrivacyParameters:

@@ -1,0 +1,118 @@
+"""``veilset spec``: what partners agree on before each creates a set, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from veilset.cli import options
+from veilset.cli.output import emit, lines
+from veilset.core.params import Calibration, Normalization
+from veilset.core.planning import planner
+from veilset.errors import InvalidInput
+from veilset.spec import Spec
+
+FIXED = (
+    "epsilon",
+    "delta",
+    "adjacency",
+    "calibration",
+    "elements_per_user",
+    "min_size",
+    "bits",
+    "hashes",
+    "max_bytes",
+    "normalization",
+    "scheme",
+    "seed",
+)
+"""Options of a command that a spec takes the place of; --size may differ from it."""
+
+_NEEDED = ("size", "epsilon", "adjacency")
+_GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+_path = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+
+
+@click.group("spec", short_help="Agree on parameters with partners.")
+def spec() -> None:
+    """What partners agree on so that releases of their sets compare: a small text file without a secret in it."""
+
+
+@spec.command("create", short_help="Plan a spec and write it to a file.")
+@_path
+@options.privacy
+@click.option(
+    "--normalization", type=options.choice(Normalization), default=Normalization.NONE.value, show_default=True
+)
+@options.scheme
+@options.key_file
+@options.as_json
+def create(
+    path: Path, max_bytes: int | None, scheme: str, key_file: Path | None, as_json: bool, **parameters: Any
+) -> None:
+    """Plan as veilset create does, draw a seed, and write both to a new FILE; needs no service.
+
+    The calibration is worst-case unless you choose another, since a shared seed is known before the data are collected.
+    With a keyed scheme the file gets the check value of the secret in --key-file, never the secret. Example:
+    veilset spec create partners.toml --size 1000000 --epsilon 3 --adjacency add-remove --normalization email
+    """
+    key = options.read_key_of(scheme, key_file)
+    planned = Spec.plan(max_bytes=max_bytes or 0, scheme=scheme, key=key, **parameters)
+    planned.save(path)
+    _warn(planned)
+    emit(_describe(planned), as_json, f"wrote {path}\n{_rates(planned)}")
+
+
+@spec.command("show", short_help="Check a spec and show what it leads to.")
+@_path
+@options.as_json
+def show(path: Path, as_json: bool) -> None:
+    """Check FILE strictly and show its fields, and the rates that a set of the planned size leads to."""
+    found = Spec.load(path)
+    _warn(found)
+    shown = {name: value for name, value in found.fields().items() if value != ""}
+    emit(_describe(found), as_json, f"{lines(shown)}\n\n{_rates(found)}")
+
+
+def read_agreed(context: click.Context, path: Path | None) -> Spec | None:
+    """The spec that a command was given in place of the options it fixes. Raises for both, and for neither."""
+    if path is None:
+        for parameter in context.command.params:
+            if parameter.name in _NEEDED and context.params[parameter.name] is None:
+                raise click.MissingParameter(ctx=context, param=parameter)
+        return None
+    for name in FIXED:
+        if context.get_parameter_source(name) in _GIVEN:
+            raise InvalidInput(name.replace("_", "-"), "absent where --spec is given, as the spec says it")
+    return Spec.load(path)
+
+
+def _price(found: Spec) -> planner.Plan:
+    return planner.evaluate(found.size, found.privacy, found.filter.bits, found.filter.hashes)
+
+
+def _describe(found: Spec) -> dict[str, object]:
+    priced = _price(found)
+    rates = {name: getattr(priced, name) for name in ("true_positive_rate", "false_positive_rate", "efficiency")}
+    return found.fields() | rates
+
+
+def _rates(found: Spec) -> str:
+    priced = _price(found)
+    return (
+        f"At {found.size} elements a release answers with TPR {priced.true_positive_rate:.4f} and FPR "
+        f"{priced.false_positive_rate:.4f}, {priced.efficiency:.1%} of the advantage that ε allows."
+    )
+
+
+def _warn(found: Spec) -> None:
+    if found.privacy.calibration is not Calibration.WORST_CASE:
+        click.echo(
+            f"veilset: warning: calibration {found.privacy.calibration} assumes that nobody chose elements knowing the "
+            "seed, which this file tells; worst-case does not",
+            err=True,
+        )
+    options.warn_of_large_delta(found.privacy.delta, found.size)

@@ -1,0 +1,42 @@
+"""The secret of a keyed scheme, and its check value: what tells a wrong secret from a right one before it answers "no".
+
+A digest under another secret points at other bits, so with a wrong one every answer would be a plausible "no" and every
+overlap about zero. The check value goes with a set and its releases, and whoever brings a secret is told at once.
+
+It is BLAKE2b of the empty message, keyed by the secret, under a personalisation of its own: the parameter block differs
+from that of every element's digest, so the two are outputs of a pseudorandom function at different points. Argument,
+and why the secret has to be random: docs/privacy.md, section 2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from veilset.core.hashing import KEY_BYTES
+from veilset.core.params import KEY_CHECK_BYTES, FilterParameters, HashScheme
+from veilset.errors import InvalidInput, WrongKey
+
+_PERSON = b"veilset-check-1"
+
+
+def key_check(key: bytes) -> str:
+    """Check value of a secret of 16 to 64 bytes: 16 hexadecimal digits, public. Raises InvalidInput."""
+    if not isinstance(key, bytes) or len(key) not in KEY_BYTES:
+        raise InvalidInput("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes")
+    return hashlib.blake2b(digest_size=KEY_CHECK_BYTES, key=key, person=_PERSON).hexdigest()
+
+
+def check_key(shape: FilterParameters, key: bytes | None, owner: str) -> None:
+    """Raise WrongKey if ``key`` is not the secret whose check value ``shape`` has; ``owner`` names the set or release.
+
+    No key passes, as there is work that needs none; so does any where the scheme has no use for it or no check value is
+    known. Raises InvalidInput for what is no secret at all.
+    """
+    if key is None or shape.scheme is not HashScheme.BLAKE2B:
+        return
+    own = key_check(key)
+    if shape.key_check and own != shape.key_check:
+        raise WrongKey(
+            "key",
+            f"the secret that {owner} was made with: its check value is {shape.key_check}, that of the key given is {own}",
+        )

@@ -1,0 +1,226 @@
+"""Two small releases, made bit by bit: elements, positions, ones, noise, header, signatures, file; and their answers.
+
+The noise is no secret here: bit j flips iff the first 8 bytes, big-endian, of SHA-256("veilset golden noise" and j as 8
+bytes, big-endian) are below the threshold. A service draws it from the operating system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from vectors.calibration import threshold
+from vectors.ed25519 import public_key, sign
+from vectors.normalizing import normalize
+from vectors.protobuf import field
+from vectors.reader import MAGIC, PROFILES, SCHEMES, digest, key_check, positions, read_release
+
+SIGNERS = [bytes(range(32)), bytes(range(32, 64))]
+KEY = b"a secret of partners, 32 bytes.."
+CHUNK_BYTES = 1 << 20
+CREATED_AT_US = 1_700_000_000_123_456
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A release file and what is to be read from it."""
+
+    file: bytes
+    told: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A set and the promise of its release."""
+
+    name: str
+    sequence: int
+    bits: int
+    hashes: int
+    scheme: int
+    seed: int
+    profile: int
+    epsilon: float
+    delta: float
+    adjacency: int
+    calibration: int
+    users: int
+    changed_bits: int
+    epsilon0: float
+    members: tuple[str, ...]
+    strangers: tuple[str, ...]
+    key: bytes = b""
+    shared_seed: bool = False
+    signers: int = 1
+    count: bytes = b""
+
+
+PLAIN = Setting(
+    name="golden-plain",
+    sequence=3,
+    bits=1003,  # no multiple of 8
+    hashes=3,
+    scheme=1,
+    seed=987_654_321,
+    profile=2,
+    epsilon=9.0,
+    delta=0.0,
+    adjacency=1,
+    calibration=3,
+    users=1,
+    changed_bits=3,
+    epsilon0=3.0,
+    members=tuple(f" Member {number:02} Straße" for number in range(40)),
+    strangers=tuple(f"stranger {number:02}" for number in range(20)),
+)
+KEYED = Setting(
+    name="golden-keyed",
+    sequence=1,
+    bits=64,  # so short that positions of one element coincide
+    hashes=4,
+    scheme=2,
+    seed=7,
+    profile=4,
+    epsilon=16.0,
+    delta=1e-6,
+    adjacency=2,
+    calibration=1,
+    users=1,
+    changed_bits=8,
+    epsilon0=2.0,
+    members=("Alice@Example.com", "bob@bücher.example"),
+    strangers=tuple(f"user{number}@example.com" for number in range(20)),
+    key=KEY,
+    shared_seed=True,
+    signers=2,
+    count=field(1, -12) + field(2, "laplace") + field(3, 1.5) + field(4, 4) + field(5, 0.5) + field(6, 1e-17),
+)
+
+
+def golden_releases() -> dict[str, Golden]:
+    """File name without its ending → release."""
+    return {"release-plain": make(PLAIN), "release-keyed": make(KEYED)}
+
+
+def noisy_vector(setting: Setting) -> bytes:
+    """Raw bits of the members, each flipped as its integer says."""
+    raw = set()
+    for member in setting.members:
+        raw |= set(_positions(setting, member))
+    flip_below = threshold(setting.epsilon0)
+    vector = bytearray((setting.bits + 7) // 8)
+    for place in range(setting.bits):
+        drawn = hashlib.sha256(b"veilset golden noise" + place.to_bytes(8, "big")).digest()
+        if (place in raw) != (int.from_bytes(drawn[:8], "big") < flip_below):
+            vector[place // 8] |= 128 >> place % 8
+    return bytes(vector)
+
+
+def _positions(setting: Setting, text: str) -> list[int]:
+    element = normalize(PROFILES[setting.profile], text)
+    assert element is not None
+    hashed = digest(SCHEMES[setting.scheme], setting.seed, setting.key, element)
+    return positions(hashed, setting.bits, setting.hashes)
+
+
+def header(setting: Setting, vector: bytes) -> bytes:
+    """The header's bytes, field by field."""
+    check = key_check(setting.key) if setting.key else b""
+    shape = field(1, setting.bits) + field(2, setting.hashes) + field(3, setting.scheme)
+    shape += field(4, setting.seed) + field(5, check)
+    promise = field(1, setting.epsilon) + field(2, setting.delta) + field(3, setting.adjacency)
+    promise += field(4, setting.calibration) + field(5, setting.users) + field(6, 1)
+    chunks = [vector[start : start + CHUNK_BYTES] for start in range(0, len(vector), CHUNK_BYTES)]
+    fields = [
+        field(1, 1),
+        field(2, setting.name),
+        field(3, setting.sequence),
+        field(4, shape),
+        field(5, promise),
+        field(6, setting.profile),
+        field(7, setting.changed_bits),
+        field(8, setting.epsilon0),
+        field(9, threshold(setting.epsilon0)),
+        field(10, CREATED_AT_US),
+        field(11, CHUNK_BYTES),
+        *(field(12, hashlib.sha256(chunk).digest()) for chunk in chunks),
+        field(13, len(vector)),
+        field(14, setting.count),
+        field(15, round(setting.epsilon * 10**9) * setting.sequence),
+        field(16, "0.000001" if setting.delta else "0"),
+        field(17, setting.shared_seed),
+    ]
+    return b"".join(fields)
+
+
+def make(setting: Setting) -> Golden:
+    """The file, and what a reader has to find in it."""
+    vector = noisy_vector(setting)
+    encoded = header(setting, vector)
+    manifest = field(1, encoded)
+    signatures = []
+    for secret in SIGNERS[: setting.signers]:
+        public = public_key(secret)
+        proof = sign(secret, b"veilset-release-v1\0" + encoded)
+        name = hashlib.sha256(public).hexdigest()[:16]
+        manifest += field(2, field(1, name) + field(2, proof) + field(3, public))
+        signatures.append(
+            {"secret": secret.hex(), "public_key": public.hex(), "key_id": name, "signature": proof.hex()}
+        )
+    file = MAGIC + len(manifest).to_bytes(4, "little") + manifest + vector
+    told = {
+        "header": encoded.hex(),
+        "fields": fields_told(setting),
+        "signatures": signatures,
+        "key": setting.key.hex(),
+        "ones": sum(byte.bit_count() for byte in vector),
+        "answers": list(answers(setting, file)),
+    }
+    return Golden(file, told)
+
+
+def fields_told(setting: Setting) -> dict[str, Any]:
+    """What the header says, by the names of the contract."""
+    return {
+        "set_name": setting.name,
+        "sequence": setting.sequence,
+        "bits": setting.bits,
+        "hashes": setting.hashes,
+        "scheme": SCHEMES[setting.scheme],
+        "seed": setting.seed,
+        "key_check": key_check(setting.key).hex() if setting.key else "",
+        "normalization": PROFILES[setting.profile],
+        "epsilon": setting.epsilon,
+        "delta": setting.delta,
+        "adjacency": ("add-remove", "replace-one")[setting.adjacency - 1],
+        "calibration": ("w-quantile", "exact", "worst-case")[setting.calibration - 1],
+        "elements_per_user": setting.users,
+        "min_size": 1,
+        "changed_bits": setting.changed_bits,
+        "epsilon0": setting.epsilon0,
+        "flip_threshold": threshold(setting.epsilon0),
+        "created_at_us": CREATED_AT_US,
+        "shared_seed": setting.shared_seed,
+        "count_value": -12 if setting.count else None,
+    }
+
+
+def answers(setting: Setting, file: bytes) -> list[dict[str, Any]]:
+    """Of the members and of strangers: where they are, what stands there, and what that means."""
+    release = read_release(file, public_key(SIGNERS[0]))
+    found = []
+    for text in (*setting.members, *setting.strangers):
+        answer = release.ask(text, setting.key)
+        assert answer is not None
+        found.append(
+            {
+                "text": text,
+                "positions": _positions(setting, text),
+                "ones": answer.ones,
+                "distinct": answer.distinct,
+                "score": float(f"{answer.score:.10g}"),  # the last digits of a logarithm differ from machine to machine
+                "member": answer.member,
+            }
+        )
+    return found

@@ -1,0 +1,136 @@
+"""A reader of release files in plain Python, written from docs/format.md alone: it shares no line with the library.
+
+It shows that the document is enough to write one in another language. ``read_release`` checks the file whole and
+returns what answers; of normalisation it knows what `vectors.normalizing` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+from vectors.ed25519 import verify
+from vectors.murmur3 import murmur3_x64_128
+from vectors.normalizing import normalize
+from vectors.protobuf import Value, parse
+
+MAGIC = b"veilset\x01"
+SCHEMES = {1: "mmh3-1", 2: "blake2b-1"}
+PROFILES = {1: "none", 2: "trim-casefold-1", 3: "nfc-1", 4: "email-1"}
+_MASK = (1 << 64) - 1
+
+
+def digest(scheme: str, seed: int, key: bytes, element: bytes) -> bytes:
+    """16 bytes."""
+    if scheme == "mmh3-1":
+        return murmur3_x64_128(element, seed)
+    salt = seed.to_bytes(16, "little")
+    return hashlib.blake2b(element, digest_size=16, key=key, salt=salt, person=b"veilset-1".ljust(16, b"\0")).digest()
+
+
+def key_check(key: bytes) -> bytes:
+    """8 bytes."""
+    return hashlib.blake2b(b"", digest_size=8, key=key, person=b"veilset-check-1".ljust(16, b"\0")).digest()
+
+
+def positions(hashed: bytes, bits: int, hashes: int) -> list[int]:
+    """k positions below m."""
+    h1, h2 = int.from_bytes(hashed[:8], "little"), int.from_bytes(hashed[8:], "little")
+    found = []
+    for i in range(hashes):
+        z = h1 + i * (h2 | 1) & _MASK
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
+        found.append(((z ^ z >> 31) * bits) >> 64)
+    return found
+
+
+def bit(vector: bytes, position: int) -> int:
+    """Bit j is bit 7 - (j mod 8) of byte j // 8."""
+    return vector[position // 8] >> (7 - position % 8) & 1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """ones of distinct positions; score in nats; member by the default rule."""
+
+    ones: int
+    distinct: int
+    score: float
+    member: bool
+
+
+@dataclass(frozen=True)
+class Release:
+    """A checked release."""
+
+    header: dict[int, list[Value]]
+    vector: bytes
+    ones: int
+
+    def number(self, field: int, of: int | None = None) -> int:
+        """An integer field of the header, or of the message in field ``of``; 0 where it was left out."""
+        value = (self.message(of) if of is not None else self.header).get(field, [0])[-1]
+        assert isinstance(value, int)
+        return value
+
+    def message(self, field: int) -> dict[int, list[Value]]:
+        """A message within the header."""
+        value = self.header.get(field, [b""])[-1]
+        assert isinstance(value, bytes)
+        return parse(value)
+
+    def ask(self, text: str, key: bytes = b"") -> Answer | None:
+        """None for what is no element."""
+        element = normalize(PROFILES[self.number(6)], text)
+        if element is None:
+            return None
+        bits, hashes, scheme = (self.number(field, of=4) for field in (1, 2, 3))
+        check = self.message(4).get(5, [b""])[-1]
+        if check and check != key_check(key):
+            raise ValueError("the wrong secret")
+        hashed = digest(SCHEMES[scheme], self.number(4, of=4), key, element)
+        places = set(positions(hashed, bits, hashes))
+        ones = sum(bit(self.vector, place) for place in places)
+        score = self._score(ones, len(places))
+        return Answer(ones, len(places), score, score > 0)
+
+    def _score(self, ones: int, distinct: int) -> float:
+        flip = self.number(9) / 2.0**64
+        share = self.ones / self.number(1, of=4)
+        if share >= 1 - flip:
+            return 0.0
+        one = min(max(share, flip), 1 - flip)
+        zero = min(max(1 - share, flip), 1 - flip)
+        return ones * math.log((1 - flip) / one) + (distinct - ones) * math.log(flip / zero)
+
+
+def read_release(file: bytes, trusted: bytes) -> Release:
+    """Check a release file whole against a trusted public key. Raises ValueError."""
+    if file[:8] != MAGIC:
+        raise ValueError("no release file")
+    length = int.from_bytes(file[8:12], "little")
+    manifest, vector = parse(file[12 : 12 + length]), file[12 + length :]
+    (encoded,) = manifest[1]
+    assert isinstance(encoded, bytes)
+    if not any(_signed(signature, encoded, trusted) for signature in manifest.get(2, [])):
+        raise ValueError("not signed by the trusted key")
+    release = Release(parse(encoded), vector, sum(byte.bit_count() for byte in vector))
+    bits, size, chunk = release.number(1, of=4), release.number(13), release.number(11)
+    if release.number(1) != 1 or size != (bits + 7) // 8 or len(vector) != size or chunk != 1 << 20:
+        raise ValueError("of another format, or of another length")
+    hashes = [hashlib.sha256(vector[start : start + chunk]).digest() for start in range(0, size, chunk)]
+    if hashes != release.header.get(12):
+        raise ValueError("a chunk does not match its hash")
+    if any(bit(vector, place) for place in range(bits, 8 * size)):
+        raise ValueError("padding bits are set")
+    return release
+
+
+def _signed(signature: Value, encoded: bytes, trusted: bytes) -> bool:
+    assert isinstance(signature, bytes)
+    fields = parse(signature)
+    (proof,), (public,) = fields[2], fields[3]
+    assert isinstance(proof, bytes)
+    return public == trusted and verify(trusted, b"veilset-release-v1\0" + encoded, proof)
