@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from veilset.core import bitset
 from veilset.core.decoding import Rule
-from veilset.core.params import check_name
-from veilset.core.release import ReleaseHeader, check_chunk
-from veilset.core.signing import open_manifest
-from veilset.errors import InvalidInput, NotFound, ReleaseRejected
-from veilset.sources import ReleaseSource, open_source
+from veilset.errors import InvalidInput
+from veilset.fetching import fetch_release, make_demands
+from veilset.set_releases import Found, SetReleases
+from veilset.sources import is_url, open_file
+from veilset.spec import Spec
 from veilset.view import View, make_view
 
 __all__ = ["View", "open_view"]
@@ -28,82 +25,48 @@ def open_view(
     sequence: int = 0,
     public_keys: Collection[bytes | str] = (),
     min_sequence: int = 0,
+    max_age_seconds: float | None = None,
+    cache_dir: str | Path | None = None,
     rule: Rule | str = Rule.BEST,
     max_false_positive_rate: float | None = None,
     min_true_positive_rate: float | None = None,
     key: bytes | None = None,
+    spec: Spec | None = None,
 ) -> View:
     """Fetch a release, check it whole, and make it ready to answer.
 
     target: a Redis URL (then set_name is needed), a path, or the bytes of a release file. sequence: 0 for the newest.
     public_keys: raw or hexadecimal Ed25519 keys that the reader trusts; with none the signature shows only that the
-    release is whole. min_sequence: refuse older releases, such as one seen before. rule, max_false_positive_rate,
-    min_true_positive_rate: how to choose the threshold, see `veilset.core.decoding.make_decoder`. key: the secret of a
-    keyed scheme. Raises InvalidInput, NotFound, Unavailable, ReleaseRejected, PoorUtility.
+    release is whole. min_sequence: refuse older releases, such as one seen before. max_age_seconds: refuse a release made
+    longer ago, by this machine's clock. cache_dir: a folder for the sets of one service, in which releases are kept as
+    files that processes of this machine map together, and the highest sequence seen is remembered: an older release is
+    refused from then on, and while Redis is away or empty the newest one kept answers (`View.offline` says so).
+    rule, max_false_positive_rate, min_true_positive_rate: how to choose the threshold, see
+    `veilset.core.decoding.make_decoder`. key: the secret of a keyed scheme. spec: what was agreed on; a release that means
+    something else by its bits is refused. Raises InvalidInput, NotComparable (with a spec), WrongKey, NotFound,
+    Unavailable, ReleaseRejected, StaleRelease, PoorUtility, StateCorrupted and StorageFull (with a cache_dir).
     """
-    if set_name is not None:
-        check_name("set_name", set_name)
-    pinned = [_public_key(public_key) for public_key in public_keys]
-    with closing(open_source(target, set_name)) as source:
-        header, manifest = _open_header(source, sequence, pinned)
-        if set_name not in (None, header.set_name):
-            raise ReleaseRejected(f"release: of set {header.set_name}, not {set_name}", check="set_name")
-        if header.sequence < min_sequence:
-            raise ReleaseRejected(
-                f"release {header.set_name}/{header.sequence}: older than {min_sequence}, which was seen",
-                check="sequence",
-            )
-        vector = _fetch(source, header)
-    return make_view(
-        header,
-        manifest,
-        vector,
-        key,
-        rule=rule,
-        max_false_positive_rate=max_false_positive_rate,
-        min_true_positive_rate=min_true_positive_rate,
-    )
+    demands = make_demands(set_name, public_keys, min_sequence, max_age_seconds, spec)
+    decision = {
+        "rule": rule,
+        "max_false_positive_rate": max_false_positive_rate,
+        "min_true_positive_rate": min_true_positive_rate,
+    }
+    if is_url(target):
+        if set_name is None:
+            raise InvalidInput("set_name", "given with a Redis URL")
+        found = SetReleases(set_name, demands, cache_dir).find(str(target), sequence)
+    else:
+        if cache_dir is not None:
+            raise InvalidInput("cache_dir", "absent where a file is opened")
+        with closing(open_file(target)) as source:
+            found = Found(fetch_release(source, sequence, demands))
+    return view_of(found, key, decision)
 
 
-def _public_key(value: bytes | str) -> bytes:
-    try:
-        raw = bytes.fromhex(value) if isinstance(value, str) else value
-    except ValueError:
-        raw = b""
-    if len(raw) != 32:
-        raise InvalidInput("public_keys", "Ed25519 public keys: 32 raw bytes or 64 hexadecimal digits")
-    return raw
-
-
-def _open_header(source: ReleaseSource, sequence: int, pinned: list[bytes]) -> tuple[ReleaseHeader, bytes]:
-    asked = sequence or source.latest()
-    manifest = source.manifest(asked)
-    header = open_manifest(manifest, pinned)
-    if asked not in (0, header.sequence):
-        raise ReleaseRejected(f"release: sequence {header.sequence}, not {asked} as its place says", check="sequence")
-    return header, manifest
-
-
-def _fetch(source: ReleaseSource, header: ReleaseHeader) -> NDArray[np.uint8]:
-    """All chunks, each checked before it is used, straight into one array."""
-    try:
-        vector = np.empty(header.vector_bytes, dtype=np.uint8)
-    except MemoryError:
-        raise ReleaseRejected(
-            f"release {header.set_name}/{header.sequence}: {header.vector_bytes} bytes do not fit into memory",
-            check="vector_bytes",
-        ) from None
-    start = 0
-    for index in range(len(header.chunk_sha256)):
-        chunk = source.chunk(header.sequence, index)
-        if not chunk:
-            raise NotFound(
-                f"release {header.set_name}/{header.sequence}: chunk {index} is gone; open the set again", check="chunk"
-            )
-        check_chunk(header, index, chunk)
-        vector[start : start + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
-        start += len(chunk)
-    if int(vector[-1]) & ~bitset.last_byte_mask(header.filter.bits):
-        raise ReleaseRejected(f"release {header.set_name}/{header.sequence}: padding bits are set", check="padding")
-    vector.setflags(write=False)
-    return vector
+def view_of(found: Found, key: bytes | None, decision: dict[str, Any]) -> View:
+    """A view of what was found; ``decision``: rule and limits of `veilset.core.release_decoder.make_release_decoder`."""
+    release = found.release
+    view = make_view(release.header, release.manifest, release.vector, key, **decision)
+    view.offline = found.offline
+    return view

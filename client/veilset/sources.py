@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from veilset.core import redis_keys as keys
 from veilset.core.release import CHUNK_BYTES
-from veilset.errors import InvalidInput, NotFound
+from veilset.errors import NotFound, Unavailable
 from veilset.redis_client import connect_redis, transient
 from veilset.release_file import MAX_MANIFEST_BYTES, read_manifest
 
@@ -33,11 +34,12 @@ class ReleaseSource(Protocol):
 
 
 class RedisSource:
-    """Releases of one set in Redis or Valkey."""
+    """Releases of one set in Redis or Valkey; ``retries`` of each command."""
 
-    def __init__(self, url: str, set_name: str) -> None:
-        self._client = connect_redis(url)
+    def __init__(self, url: str, set_name: str, retries: int = 2) -> None:
+        self._client = connect_redis(url, retries=retries)
         self._set_name = set_name
+        self._closed = threading.Event()
 
     def latest(self) -> int:
         """Where the pointer points."""
@@ -58,18 +60,25 @@ class RedisSource:
         return self._get(keys.chunk(self._set_name, sequence, index), CHUNK_BYTES)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; a read that another thread waits for ends now, and further ones raise Unavailable."""
+        self._closed.set()
         self._client.close()
 
     def _get(self, key: str, most: int) -> bytes:
         """The value, or the first ``most`` bytes of it and one more: a store is not trusted to keep to lengths."""
-        with transient():
-            value = self._client.getrange(key, 0, most)
+        if self._closed.is_set():
+            raise Unavailable("Redis: this connection was closed", kind="CLOSED")
+        try:
+            with transient():
+                value = self._client.getrange(key, 0, most)
+        finally:
+            if self._closed.is_set():  # meanwhile, and the command may have connected again
+                self._client.close()
         return value if isinstance(value, bytes) else b""
 
 
 class FileSource:
-    """One release in a file, or in bytes in memory."""
+    """One release in a file, or in bytes in memory; its bits begin at byte ``start``."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -78,7 +87,7 @@ class FileSource:
         except BaseException:
             file.close()
             raise
-        self._start = file.tell()
+        self.start = file.tell()
 
     def latest(self) -> int:
         """0: whatever the file holds; the reader takes the sequence from the header."""
@@ -90,7 +99,7 @@ class FileSource:
 
     def chunk(self, sequence: int, index: int) -> bytes:  # noqa: ARG002
         """One chunk; shorter than it should be where the file is cut off."""
-        self._file.seek(self._start + index * CHUNK_BYTES)
+        self._file.seek(self.start + index * CHUNK_BYTES)
         return self._file.read(CHUNK_BYTES)
 
     def close(self) -> None:
@@ -98,17 +107,18 @@ class FileSource:
         self._file.close()
 
 
-def open_source(target: str | bytes | Path, set_name: str | None) -> ReleaseSource:
-    """The source for a Redis URL (with a set name), a path, or the bytes of a release file.
+def is_url(target: str | bytes | Path) -> bool:
+    """Whether a target is a URL, and not a path or the bytes of a release file."""
+    return isinstance(target, str) and "://" in target
 
-    Raises InvalidInput, NotFound if there is no such file, ReleaseRejected if it is no release.
+
+def open_file(target: str | bytes | Path) -> FileSource:
+    """The source for a path or the bytes of a release file.
+
+    Raises NotFound if there is no such file, ReleaseRejected if it is no release.
     """
     if isinstance(target, bytes):
         return FileSource(io.BytesIO(target))
-    if isinstance(target, str) and "://" in target:
-        if set_name is None:
-            raise InvalidInput("set_name", "given with a Redis URL")
-        return RedisSource(target, set_name)
     try:
         return FileSource(Path(target).open("rb"))
     except OSError as error:

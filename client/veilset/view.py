@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core import bitset
+from veilset.age import ReleaseAge
+from veilset.core import bitset, columns
 from veilset.core.bounded_interval import check_confidence
 from veilset.core.comparable import check_comparable
 from veilset.core.comparison import Comparison, PairedReleases, count_joint_bits
 from veilset.core.decision import Check, decide
-from veilset.core.decoding import Decoder, Rule, count_ones_per_element
-from veilset.core.hashing import digests, positions
-from veilset.core.normalization import Element, normalize
+from veilset.core.decoding import Decoder, Rule
+from veilset.core.element_digests import digest_batch, digest_batches
+from veilset.core.keys import check_key
+from veilset.core.normalization import Element
 from veilset.core.overlap import ListReading, Overlap, estimate_overlap
+from veilset.core.readings import count_readings, readings_per_element
 from veilset.core.release import ReleaseHeader, split_chunks
 from veilset.core.release_decoder import make_release_decoder
 from veilset.core.sizes import SizeEstimate, size_from_bits, size_from_count
 from veilset.core.statement import Statement, make_statement
 from veilset.distinct import DistinctDigests
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, VeilsetError
 from veilset.release_file import save_release
 
-BATCH = 1 << 16
+BATCH = columns.BATCH
 
 Candidate = TypeVar("Candidate", str, bytes, str | bytes)
 
@@ -37,7 +39,13 @@ class View:
     """One checked release in memory. Immutable and thread-safe.
 
     header: what the release says of itself. decoder: the threshold and the predicted error rates of the answers below.
+    offline: why Redis could not be asked, where the release is the newest of those kept here; else None.
+
+    Elements come as any collection: a list, an iterator, a numpy array, a pandas or polars Series, an Arrow array. Answers
+    are in their order. A null among them is refused, with its position.
     """
+
+    offline: VeilsetError | None = None
 
     def __init__(
         self, header: ReleaseHeader, manifest: bytes, vector: NDArray[np.uint8], decoder: Decoder, key: bytes | None
@@ -47,6 +55,7 @@ class View:
         self._manifest = manifest
         self._vector = vector
         self._key = key
+        self._age = ReleaseAge(header.created_at_us)
 
     def deciding(
         self,
@@ -66,7 +75,9 @@ class View:
             max_false_positive_rate=max_false_positive_rate,
             min_true_positive_rate=min_true_positive_rate,
         )
-        return View(self.header, self._manifest, self._vector, decoder, self._key)
+        view = View(self.header, self._manifest, self._vector, decoder, self._key)
+        view.offline, view._age = self.offline, self._age
+        return view
 
     def __contains__(self, element: Element) -> bool:
         return bool(self.contains_many([element])[0])
@@ -97,13 +108,14 @@ class View:
     def filter(self, candidates: Any, max_false_positive_rate: float | None = None) -> Any:
         """The candidates that are not taken for members, in their order: what an exclusion list leaves over.
 
-        candidates: a numpy array, which comes back as one, or any other collection, which comes back as a list.
+        candidates: a column or array (numpy, pandas, polars, Arrow), which comes back as one, or any other collection, which
+        comes back as a list.
         max_false_positive_rate: for this call, at most this share of the candidates that are not in the set is lost;
         default: the view's own threshold. The mask of what is lost is `contains_many`. Raises as `deciding` does.
         """
         lost = self._deciding(max_false_positive_rate)
-        if isinstance(candidates, np.ndarray):
-            return candidates[~lost.contains_many(candidates)]
+        if columns.is_column(candidates):
+            return columns.select(candidates, ~lost.contains_many(candidates))
         return list(lost.filter_stream(candidates))
 
     def filter_stream(
@@ -113,10 +125,24 @@ class View:
         lost = self._deciding(max_false_positive_rate)
         return (
             candidate
-            for batch in _batches(candidates)
-            for candidate, member in zip(batch, lost.contains_many(batch).tolist(), strict=True)
+            for batch, ones, distinct in lost.read_batches(candidates)
+            for candidate, member in zip(batch, lost.decoder.decide(ones, distinct).tolist(), strict=True)
             if not member
         )
+
+    def read_batches(
+        self, elements: Iterable[Candidate], start: int = 0
+    ) -> Iterator[tuple[list[Candidate], NDArray[np.int64], NDArray[np.int64]]]:
+        """Batches of the elements, each with what `decoder` decides and scores by: ones and distinct positions, int64 (n,).
+
+        start: position of the first element, for errors.
+        """
+        for batch in columns.batches(elements):
+            ones, distinct = self._count(
+                digest_batch(batch, start, self.header.filter, self.header.normalization, self._key)
+            )
+            yield batch, ones, distinct
+            start += len(batch)
 
     def check(
         self, element: Element, prior: float, cost_false_positive: float = 1.0, cost_false_negative: float = 1.0
@@ -145,9 +171,7 @@ class View:
                 distinct.add(hashed)
             for hashed in distinct.batches():
                 found += len(hashed)
-                for start in range(0, len(hashed), BATCH):
-                    places = positions(hashed[start : start + BATCH], self.decoder.bits, self.decoder.hashes)
-                    ones += int(np.count_nonzero(bitset.test_bits(self._vector, places)))
+                ones += count_readings(self._vector, self.header.filter, hashed)
         reading = ListReading(found, ones, self._ones)
         return estimate_overlap(self.header.filter, self.header.flip_probability, reading, confidence)
 
@@ -155,9 +179,8 @@ class View:
         """Sizes, union, intersection and Jaccard index of the sets behind this release (left) and another (right).
 
         All from the bits alone, each with an interval of its own; `veilset.core.comparison` has formula and source. Raises
-        NotComparable, naming what differs and each side's value, unless bits, hashes, scheme, seed and normalisation are
-        alike; InvalidInput if both are one release, whose noise would pass for agreement. Under a keyed scheme both sets must
-        have one secret as well, which no release can show.
+        NotComparable, naming what differs and each side's value, unless bits, hashes, scheme, seed, secret (by its check
+        value) and normalisation are alike; InvalidInput if both are one release, whose noise would pass for agreement.
         """
         check_comparable(self.header, other.header)
         if None not in (self._key, other._key) and self._key != other._key:
@@ -173,15 +196,15 @@ class View:
 
     def _read(self, elements: Iterable[Element]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Ones and distinct positions of each element, batch by batch, so that memory does not grow with the input."""
-        for hashed in self._digests(elements):
-            found = positions(hashed, self.header.filter.bits, self.header.filter.hashes)
-            yield count_ones_per_element(found, bitset.test_bits(self._vector, found))
+        return map(self._count, self._digests(elements))
+
+    def _count(self, hashed: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ones and distinct positions of each digest."""
+        return readings_per_element(self._vector, self.header.filter, hashed)
 
     def _digests(self, elements: Iterable[Element]) -> Iterator[NDArray[np.uint64]]:
         """Digests of the normalised elements, batch by batch."""
-        shape = self.header.filter
-        for batch in _batches(elements):
-            yield digests(normalize(batch, self.header.normalization), shape.scheme, shape.seed, self._key)
+        return digest_batches(elements, self.header.filter, self.header.normalization, self._key)
 
     @property
     def _ones(self) -> int:
@@ -205,6 +228,16 @@ class View:
         return datetime.fromtimestamp(self.header.created_at_us / 1e6, UTC)
 
     @property
+    def age_seconds(self) -> float:
+        """Seconds since the release was made, by this machine's clock; 0 where that is behind the service's."""
+        return self._age.seconds
+
+    @property
+    def manifest(self) -> bytes:
+        """The signed header as it came; `veilset.core.signing` reads it."""
+        return self._manifest
+
+    @property
     def vector(self) -> NDArray[np.uint8]:
         """The packed noisy bits, read-only; bit j is bit 7 - (j mod 8) of byte j // 8."""
         return self._vector
@@ -221,14 +254,10 @@ def make_view(
     key: bytes | None,
     **decision: Any,
 ) -> View:
-    """A view of a release whose parts are checked already; ``decision``: rule and limits of `make_release_decoder`."""
+    """A view of a release whose parts are checked already; ``decision``: rule and limits of `make_release_decoder`.
+
+    Raises WrongKey for a key that is not the release's.
+    """
+    check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
     decoder = make_release_decoder(header, bitset.count_ones(vector) / header.filter.bits, **decision)
     return View(header, manifest, vector, decoder, key)
-
-
-def _batches(elements: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    if isinstance(elements, str | bytes):
-        raise InvalidInput("elements", "a collection of elements, not one of them")
-    remaining = iter(elements)
-    while batch := list(islice(remaining, BATCH)):
-        yield batch

@@ -21,6 +21,7 @@ from veilset.core.signing import sign_header
 from veilset.release_file import write_release
 
 SIGNER = Ed25519PrivateKey.generate()
+PUBLIC_KEY = SIGNER.public_key().public_bytes_raw()
 
 
 def release_bytes(
@@ -32,6 +33,8 @@ def release_bytes(
     sequence: int = 1,
     normalization: Normalization = Normalization.NONE,
     key: bytes | None = None,
+    created_at_us: int = 1_700_000_000_000_000,
+    signer: Ed25519PrivateKey = SIGNER,
 ) -> bytes:
     """A release file of these elements, pure ε under add-remove."""
     privacy = PrivacyParameters(epsilon, 0.0, Adjacency.ADD_REMOVE)
@@ -48,13 +51,13 @@ def release_bytes(
         changed_bits=response.changed_bits,
         epsilon0=response.epsilon0,
         flip_threshold=response.threshold,
-        created_at_us=1_700_000_000_000_000,
+        created_at_us=created_at_us,
         chunk_sha256=hash_chunks(split_chunks(noisy)),
         total_nano_epsilon=round(epsilon * 1e9),
         total_delta="0",
     )
     file = io.BytesIO()
-    write_release(file, sign_header(header, [SIGNER]), split_chunks(noisy))
+    write_release(file, sign_header(header, [signer]), split_chunks(noisy))
     return file.getvalue()
 
 

@@ -74,7 +74,16 @@ def test_a_limit_out_of_reach_says_what_it_would_take() -> None:
     assert float(details["smallest_false_positive_rate"]) == pytest.approx(WEAK.decoder.ones_fraction)
     assert "no release of any size" in caught.value.message
     assert float(details["true_positive_limit"]) == pytest.approx(0.001 * np.e, rel=1e-3)
-    assert "needed_epsilon" not in details  # the fill alone is above 0.001: a larger ε would not do
+    assert details["needed_together"]  # the fill alone is above 0.001: neither a larger ε nor a longer vector would do
+    words = f"epsilon {details['needed_epsilon']} instead of 1 together with a vector of {details['needed_bits']} bits"
+    assert words in caught.value.message
+    flips = calibrate(
+        SHAPE, PrivacyParameters(float(details["needed_epsilon"]), 0.0, Adjacency.ADD_REMOVE)
+    ).flip_probability
+    present = WEAK.header.flip_probability
+    filled = (WEAK.decoder.ones_fraction - present) / (1 - 2 * present)
+    thinner = 1 - (1 - filled) ** (SHAPE.bits / int(details["needed_bits"]))
+    assert 0.00098 < flips + thinner * (1 - 2 * flips) <= 0.001
 
     sparse = release_view(MEMBERS[:10], SHAPE, 1.0)
     with pytest.raises(PoorUtility, match="instead of 1 with the same vector") as caught:

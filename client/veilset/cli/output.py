@@ -23,15 +23,20 @@ def lines(pairs: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A callback that shows how many are done, as a bar on standard error if that is a terminal."""
-    if not sys.stderr.isatty():
+def progress(description: str, total: int | None = None, *, prints: bool = False) -> Iterator[Callable[[int], None]]:
+    """A callback that shows how many are done, as a bar on standard error if that is a terminal.
+
+    prints: the command prints as it goes, so that there is no bar where that is seen on a terminal as well.
+    """
+    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
         yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    # Rich would send what is printed meanwhile to standard error, results included.
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.update(task, completed=done)

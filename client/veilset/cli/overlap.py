@@ -11,7 +11,7 @@ import click
 
 from veilset.cli import inputs, options
 from veilset.cli.output import emit, progress
-from veilset.cli.source import Source, source
+from veilset.cli.source import Source, kept, source
 from veilset.core.bounded_interval import Estimate
 from veilset.core.normalization import Element
 from veilset.errors import InvalidInput
@@ -22,6 +22,7 @@ _SHOWN_EVERY = 1 << 16
 
 @click.command("overlap", short_help="Estimate what a list or two sets have in common.")
 @source
+@kept
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @inputs.formats
 @inputs.column

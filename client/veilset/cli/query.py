@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from contextlib import ExitStack
+from itertools import chain
+from typing import Any
 
 import click
 import numpy as np
@@ -13,13 +15,20 @@ from numpy.typing import NDArray
 
 from veilset.cli import inputs, options
 from veilset.cli.output import emit, progress
-from veilset.cli.source import Source, source, warn_if_useless
-from veilset.core.decoding import Rule
+from veilset.cli.source import Source, kept, source, warn_if_useless
+from veilset.core.decoding import Decoder, Rule
 from veilset.core.normalization import Element
 from veilset.errors import InvalidInput
-from veilset.view import BATCH, View
+from veilset.follower import Follower
+from veilset.remote_view import RemoteView
+from veilset.view import View
 
-Extras = dict[str, Callable[[list[Element]], NDArray[np.float64]]]
+Counts = NDArray[np.int64]
+Reading = tuple[Decoder, list[Element], Counts, Counts]
+"""What decides, a batch of elements, and the ones and distinct positions of each."""
+
+Extras = dict[str, Callable[[Decoder, Counts, Counts], NDArray[np.float64]]]
+"""What is shown beside the answers: name → its values for a batch."""
 
 _FORMATS = {"score": "+.4f", "posterior": ".6f"}
 
@@ -29,6 +38,7 @@ EXIT_NOT_A_MEMBER = 3
 
 @click.command("query", short_help="Ask a release about elements.")
 @source
+@kept
 @click.argument("elements", nargs=-1)
 @click.option("--from", "files", multiple=True, metavar="FILE", help="Elements to ask about; - is standard input.")
 @inputs.formats
@@ -42,6 +52,14 @@ EXIT_NOT_A_MEMBER = 3
     type=float,
     metavar="PRIOR",
     help="Show the probability of being a member too, given that before asking, in [0, 1].",
+)
+@click.option(
+    "--follow", is_flag=True, help="Keep up with new releases while reading; each answer comes as its line does."
+)
+@click.option(
+    "--remote",
+    is_flag=True,
+    help="Download nothing and ask Redis bit by bit: Redis then sees what is asked, and its bits cannot be checked.",
 )
 @click.option("--summary", is_flag=True, help="Count only.")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if any element is not a member.")
@@ -57,22 +75,38 @@ def query(
     threshold_tpr: float | None,
     scores: bool,
     posterior: float | None,
+    follow: bool,
+    remote: bool,
     summary: bool,
     exit_code: bool,
     as_json: bool,
 ) -> int:
-    """Ask whether ELEMENTS are in SET. The release is fetched once; what is asked stays on this machine.
+    """Ask whether ELEMENTS are in SET. The release is fetched once; what is asked stays on this machine, but for --remote.
 
     Answers are noisy: --summary shows the error rates to expect. With --json one object a line.
     """
     if not elements and not files:
         raise InvalidInput("elements", "given as arguments or by --from FILE")
-    view = source.open(rule=rule, max_false_positive_rate=threshold_fpr, min_true_positive_rate=threshold_tpr)
-    warn_if_useless(view)
+    if follow and remote:
+        raise InvalidInput("remote", "absent with --follow")
+    extras = _extras(scores, posterior)
     asked = chain(elements, *(inputs.read_elements(file, file_format, column) for file in files))
-    with progress(f"asking {source.set_name}") as show:
-        extras = _extras(view, scores, posterior)
-        total, members = _answer(view, asked, extras, as_json, None if summary else sys.stdout.write, show)
+    decision: dict[str, Any] = {
+        "rule": rule,
+        "max_false_positive_rate": threshold_fpr,
+        "min_true_positive_rate": threshold_tpr,
+    }
+    with ExitStack() as stack:
+        if follow:
+            follower = stack.enter_context(source.follow(**decision))
+            view: View | RemoteView = follower.view
+            readings = _follow(follower, asked)
+        else:
+            view = stack.enter_context(source.remote(**decision)) if remote else source.open(**decision)
+            readings = ((view.decoder, *reading) for reading in view.read_batches(asked))
+        warn_if_useless(view)
+        show = stack.enter_context(progress(f"asking {source.set_name}", prints=not summary))
+        total, members = _answer(readings, extras, as_json, None if summary else _write(follow), show)
     if summary:
         shown = {
             "asked": total,
@@ -85,33 +119,48 @@ def query(
     return EXIT_NOT_A_MEMBER if exit_code and members < total else 0
 
 
-def _extras(view: View, scores: bool, prior: float | None) -> Extras:
-    """What is shown beside the answers: name → its values for a batch."""
+def _extras(scores: bool, prior: float | None) -> Extras:
     extras: Extras = {}
     if scores:
-        extras["score"] = view.scores
+        extras["score"] = lambda decoder, ones, distinct: decoder.scores(ones, distinct)
     if prior is not None:
-        view.posteriors([], prior)  # a prior out of range is refused before any answer
-        extras["posterior"] = lambda batch: view.posteriors(batch, prior)
+        if not 0.0 <= prior <= 1.0:  # before Redis is asked
+            raise InvalidInput("prior", "a probability in [0, 1]")
+        extras["posterior"] = lambda decoder, ones, distinct: decoder.posteriors(ones, distinct, prior)
     return extras
 
 
+def _follow(follower: Follower, asked: Iterable[Element]) -> Iterator[Reading]:
+    """Each element by itself, from the release that is the newest when it comes. Raises StaleRelease."""
+    for position, element in enumerate(asked):
+        view = follower.view
+        for reading in view.read_batches([element], position):
+            yield view.decoder, *reading
+
+
+def _write(at_once: bool) -> Callable[[str], None]:
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        if at_once:
+            sys.stdout.flush()
+
+    return write
+
+
 def _answer(
-    view: View,
-    asked: Iterable[Element],
+    readings: Iterable[Reading],
     extras: Extras,
     as_json: bool,
-    write: Callable[[str], object] | None,
+    write: Callable[[str], None] | None,
     show: Callable[[int], None],
 ) -> tuple[int, int]:
     total = members = 0
-    remaining = iter(asked)
-    while batch := list(islice(remaining, BATCH)):
-        found = view.contains_many(batch)
+    for decoder, batch, ones, distinct in readings:
+        found = decoder.decide(ones, distinct)
         total += len(batch)
         members += int(found.sum())
         if write is not None:
-            values = {name: compute(batch).tolist() for name, compute in extras.items()}
+            values = {name: compute(decoder, ones, distinct).tolist() for name, compute in extras.items()}
             write("".join(_lines(batch, found.tolist(), values, as_json)))
         show(total)
     return total, members

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from veilset.cli.options import key_file, public_key, read_key, redis, set_name
+from veilset.cli.options import key_file, parse_seconds, public_key, read_key, redis, set_name, spec_file
 from veilset.errors import InvalidInput
+from veilset.follower import Follower, follow
 from veilset.reader import View, open_view
+from veilset.remote_view import RemoteView, remote
+from veilset.sources import is_url
+from veilset.spec import Spec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -26,21 +30,52 @@ class Source:
     sequence: int
     public_keys: tuple[str, ...]
     key: bytes | None
+    spec: Spec | None = None
+    cache_dir: Path | None = None
+    max_age_seconds: float | None = None
 
     def open(self, **decision: Any) -> View:
-        """Fetch and check it; arguments as `veilset.open`."""
-        return open_view(
-            self.target,
-            self.set_name,
-            sequence=self.sequence,
-            public_keys=self.public_keys,
-            key=self.key,
-            **decision,
+        """Fetch and check it, and say so where Redis could not be asked; arguments as `veilset.open`."""
+        cache_dir = self.cache_dir if is_url(self.target) else None  # a saved release is kept already
+        view = open_view(
+            self.target, self.set_name, sequence=self.sequence, cache_dir=cache_dir, **self._demands, **decision
         )
+        if view.offline is not None:
+            name, age = f"{self.set_name}/{view.header.sequence}", f"{view.age_seconds:.0f} s old"
+            click.echo(
+                f"veilset: warning: {view.offline.message}; answering from the kept release {name}, {age}", err=True
+            )
+        return view
+
+    def remote(self, **decision: Any) -> RemoteView:
+        """Ask it where it is; arguments as `veilset.remote`. Raises InvalidInput where other options do not go with that."""
+        if self.cache_dir is not None:
+            raise InvalidInput("cache-dir", "absent with --remote, which keeps nothing")
+        return remote(self._url("remote"), self.set_name, sequence=self.sequence, **self._demands, **decision)
+
+    def follow(self, **decision: Any) -> Follower:
+        """Follow the set; arguments as `veilset.follow`. Raises InvalidInput where other options do not go with that."""
+        if self.sequence:
+            raise InvalidInput("sequence", "absent with --follow, which goes from release to release")
+        return follow(self._url("follow"), self.set_name, cache_dir=self.cache_dir, **self._demands, **decision)
+
+    @property
+    def _demands(self) -> dict[str, Any]:
+        return {
+            "public_keys": self.public_keys,
+            "key": self.key,
+            "spec": self.spec,
+            "max_age_seconds": self.max_age_seconds,
+        }
+
+    def _url(self, option: str) -> str:
+        if not is_url(self.target):
+            raise InvalidInput("redis", f"given, and --release not, with --{option}")
+        return self.target
 
 
 def source(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds SET, --release, --redis, --sequence, --public-key and --key-file; the command gets them as ``source``."""
+    """Adds SET, --release, --redis, --sequence, --public-key, --key-file and --spec; the command gets them as ``source``."""
 
     @set_name
     @click.option("--release", type=click.Path(dir_okay=False), help="Read a saved release (veilset fetch), not Redis.")
@@ -48,6 +83,7 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--sequence", type=int, default=0, help="Which release; default: the newest.")
     @public_key
     @key_file
+    @spec_file("Refuse a release that does not mean by its bits what this spec says.")
     @wraps(command)
     def with_source(
         set_name: str,
@@ -56,6 +92,7 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
         sequence: int,
         public_keys: tuple[str, ...],
         key_file: Path | None,
+        spec_file: Path | None,
         **rest: Any,
     ) -> Any:
         target = release or redis
@@ -63,12 +100,35 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
             raise InvalidInput("redis", "given, by --redis URL or VEILSET_REDIS, or a saved release by --release FILE")
         if release is None and "://" not in target:  # else it would be taken for a file
             raise InvalidInput("redis", "a URL such as redis://127.0.0.1:6379/0")
-        return command(source=Source(set_name, target, sequence, public_keys, read_key(key_file)), **rest)
+        spec = Spec.load(spec_file) if spec_file is not None else None
+        return command(source=Source(set_name, target, sequence, public_keys, read_key(key_file), spec), **rest)
 
     return with_source
 
 
-def warn_if_useless(view: View) -> None:
+def kept(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --cache-dir and --max-age; below `source`, whose ``source`` gets them."""
+
+    @click.option(
+        "--cache-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="VEILSET_CACHE_DIR",
+        help="Keep releases in this folder, never go back to an older one, and answer from it while Redis is away.",
+    )
+    @click.option(
+        "--max-age",
+        callback=parse_seconds,
+        metavar="TIME",
+        help="Refuse a release made longer ago, such as 90s, 15m, 12h or 7d.",
+    )
+    @wraps(command)
+    def with_cache(source: Source, cache_dir: Path | None, max_age: float | None, **rest: Any) -> Any:
+        return command(source=replace(source, cache_dir=cache_dir, max_age_seconds=max_age), **rest)
+
+    return with_cache
+
+
+def warn_if_useless(view: View | RemoteView) -> None:
     """One line on standard error where the release takes nobody for a member."""
     if view.decoder.true_positive_rate == 0:
         click.echo(

@@ -1,0 +1,139 @@
+"""Asking a release in Redis without downloading it: for a few elements, where two things may be given up.
+
+Redis, and whoever watches it, sees the positions asked for, and so can test elements of its own against what was asked: this
+mode keeps no secret of the queries. And the bits cannot be checked: hashes are of whole chunks. The header is checked as
+always (signature, set, place, sequence, age), so name, parameters and error rates are those the service signed; the bits
+are whatever Redis says they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.age import ReleaseAge
+from veilset.core import columns
+from veilset.core.decoding import Decoder, Rule, count_ones_per_element
+from veilset.core.element_digests import digest_batch
+from veilset.core.hashing import positions
+from veilset.core.keys import check_key
+from veilset.core.normalization import Element
+from veilset.core.params import check_name
+from veilset.core.release import ReleaseHeader
+from veilset.core.release_decoder import make_release_decoder
+from veilset.fetching import make_demands, open_header, refuse_older
+from veilset.redis_client import RedisClient, connect_redis
+from veilset.remote_bits import PIPELINE_COMMANDS, RemoteBits
+from veilset.sources import RedisSource
+from veilset.spec import Spec
+
+
+class RemoteView:
+    """One release in Redis, asked bit by bit; made by `veilset.remote`, used as a context manager. Thread-safe.
+
+    **Redis sees the positions asked for, and the bits cannot be checked**: see `veilset.remote`. header, decoder: as of `View`.
+    Every question raises Unavailable while Redis is away, NotFound once the release has expired, and InvalidInput.
+    """
+
+    def __init__(self, client: RedisClient, header: ReleaseHeader, decoder: Decoder, key: bytes | None) -> None:
+        self.header = header
+        self.decoder = decoder
+        self._client = client
+        self._bits = RemoteBits(client, header)
+        self._key = key
+        self._age = ReleaseAge(header.created_at_us)
+
+    @property
+    def age_seconds(self) -> float:
+        """As `View.age_seconds`."""
+        return self._age.seconds
+
+    def __contains__(self, element: Element) -> bool:
+        return bool(self.contains_many([element])[0])
+
+    def contains_many(self, elements: Iterable[Element]) -> NDArray[np.bool_]:
+        """Whether each element is taken for a member; bool, shape (n,)."""
+        found = [self.decoder.decide(ones, distinct) for _, ones, distinct in self.read_batches(elements)]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.bool_)
+
+    def scores(self, elements: Iterable[Element]) -> NDArray[np.float64]:
+        """Log-likelihood ratio (nats) of each element being a member; float64, shape (n,)."""
+        found = [self.decoder.scores(ones, distinct) for _, ones, distinct in self.read_batches(elements)]
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def posteriors(self, elements: Iterable[Element], prior: float) -> NDArray[np.float64]:
+        """Probability of each element being a member, given the prior probability; float64, shape (n,)."""
+        found = [self.decoder.posteriors(ones, distinct, prior) for _, ones, distinct in self.read_batches(elements)]
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def read_batches(
+        self, elements: Iterable[Element], start: int = 0
+    ) -> Iterator[tuple[list[Element], NDArray[np.int64], NDArray[np.int64]]]:
+        """As `View.read_batches`, in smaller batches: one pipeline of GETBIT each."""
+        shape = self.header.filter
+        for batch in columns.batches(elements, max(1, PIPELINE_COMMANDS // shape.hashes)):
+            hashed = digest_batch(batch, start, shape, self.header.normalization, self._key)
+            found = positions(hashed, shape.bits, shape.hashes)
+            ones, distinct = count_ones_per_element(found, self._bits.test_bits(found))
+            yield batch, ones, distinct
+            start += len(batch)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def __enter__(self) -> RemoteView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def remote(
+    url: str,
+    set_name: str,
+    *,
+    sequence: int = 0,
+    public_keys: Collection[bytes | str] = (),
+    min_sequence: int = 0,
+    max_age_seconds: float | None = None,
+    rule: Rule | str = Rule.BEST,
+    max_false_positive_rate: float | None = None,
+    min_true_positive_rate: float | None = None,
+    key: bytes | None = None,
+    spec: Spec | None = None,
+) -> RemoteView:
+    """Ask a release in Redis about a few elements without downloading it; use the result as a context manager.
+
+    What is given up against `veilset.open`: **Redis sees the positions asked for**, so whoever runs or watches it learns about
+    the queries what it could learn from their hashes; and **the bits cannot be checked**, since hashes are of whole chunks: a
+    Redis that lies about bits decides the answers. The header is checked as always. Cost: one BITCOUNT a MiB of the vector when
+    opened, then one GETBIT a position, pipelined. It stays with its release; once that has expired, NotFound says to open again.
+
+    Arguments and errors as of `veilset.open`.
+    """
+    demands = make_demands(check_name("set_name", set_name), public_keys, min_sequence, max_age_seconds, spec)
+    with closing(RedisSource(url, set_name)) as source:
+        chosen = sequence or source.latest()
+        refuse_older(set_name, chosen, min_sequence)
+        header, _ = open_header(source, chosen, demands)
+    check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
+    client = connect_redis(url)
+    try:
+        decoder = make_release_decoder(
+            header,
+            RemoteBits(client, header).count_ones() / header.filter.bits,
+            rule=rule,
+            max_false_positive_rate=max_false_positive_rate,
+            min_true_positive_rate=min_true_positive_rate,
+        )
+    except BaseException:
+        client.close()
+        raise
+    return RemoteView(client, header, decoder, key)

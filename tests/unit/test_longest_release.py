@@ -1,0 +1,82 @@
+"""The longest vector, 2^40 bits: its manifest goes through every limit on its way."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from veilset.channel import _OPTIONS
+from veilset.core import bitset, bloom, compiled
+from veilset.core.calibration import calibrate
+from veilset.core.hashing import digests, positions
+from veilset.core.params import MAX_BITS, Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.release import CHUNK_BYTES, ReleaseHeader
+from veilset.core.signing import MAX_SIGNATURES, open_manifest, sign_header
+from veilset.release_file import MAX_MANIFEST_BYTES, read_manifest, write_release
+
+SHAPE = FilterParameters(MAX_BITS, 32, seed=7)
+PRIVACY = PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE)
+
+
+def test_the_longest_manifest_passes() -> None:
+    """131,072 hashes and as many signatures as are taken: through Redis, a file, and gRPC to veilset's clients."""
+    response = calibrate(SHAPE, PRIVACY)
+    header = ReleaseHeader(
+        set_name="x" * 63,
+        sequence=1 << 62,
+        filter=SHAPE,
+        privacy=PRIVACY,
+        normalization=Normalization.EMAIL,
+        changed_bits=response.changed_bits,
+        epsilon0=response.epsilon0,
+        flip_threshold=response.threshold,
+        created_at_us=1_700_000_000_000_000,
+        chunk_sha256=tuple(hashlib.sha256(bytes([i % 256])).digest() for i in range(MAX_BITS // 8 // CHUNK_BYTES)),
+        total_nano_epsilon=1 << 60,
+        total_delta="1e-9",
+    )
+    keys = [Ed25519PrivateKey.generate() for _ in range(MAX_SIGNATURES)]
+    manifest = sign_header(header, keys)
+    assert len(manifest) <= MAX_MANIFEST_BYTES
+    assert len(manifest) < dict(_OPTIONS)["grpc.max_receive_message_length"]
+    assert open_manifest(manifest, [keys[-1].public_key().public_bytes_raw()]) == header
+    file = io.BytesIO()
+    write_release(file, manifest, [])
+    file.seek(0)
+    assert read_manifest(file) == manifest
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+def test_bits_of_the_longest_vector_are_set_where_they_belong(kernel: bool, tmp_path: Path) -> None:
+    """In a sparse file of 128 GiB, by NumPy and by the compiled kernel where it can be had."""
+    if kernel:
+        pytest.importorskip("numba")
+    path = tmp_path / "vector"
+    with path.open("wb") as file:
+        file.truncate(SHAPE.vector_bytes)
+    vector = np.memmap(path, dtype=np.uint8, mode="r+")
+    hashed = digests([b"element %d" % number for number in range(100)], seed=7)
+    if kernel:
+        from veilset.core.kernels import filter as kernels
+
+        assert kernels.insert(vector, compiled.read_only(hashed), MAX_BITS, 2) == 100
+    else:
+        assert bloom._insert_positions(vector, positions(hashed, MAX_BITS, 2)) == 100
+    expected = np.unique(positions(hashed, MAX_BITS, 2))
+    assert int(expected.max()) > MAX_BITS * 0.9
+    assert bitset.test_bits(vector, expected).all()
+    pages = np.unique(expected // np.uint64(8 * 4096)).astype(np.int64)
+    assert sum(bitset.count_ones(vector[page * 4096 : (page + 1) * 4096]) for page in pages) == len(expected)
+
+
+def test_positions_reach_the_last_chunk() -> None:
+    """A hundred thousand of them lie in every 256th part of the vector, and none outside of it."""
+    hashed = np.random.default_rng(5).integers(0, 1 << 64, (100_000, 2), dtype=np.uint64)
+    found = positions(hashed, MAX_BITS, 1).ravel()
+    assert int(found.max()) < MAX_BITS
+    assert len(np.unique(found >> np.uint64(32))) == 256

@@ -1,0 +1,45 @@
+"""What is no Redis URL is refused before anything starts, and never shown, as it may hold a password."""
+
+from __future__ import annotations
+
+import pytest
+
+from veilset.errors import InvalidInput
+from veilset.redis_client import check_redis_url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:6379",
+        "http://u:hush@127.0.0.1/0",
+        "redis:/u:hush@127.0.0.1",
+        "redis://u:hush@127.0.0.1:port/0",
+        "redis://u:hush@127.0.0.1:70000/0",
+        "rediss+cluster://u:hush@127.0.0.1:-1",
+        "redis://u:hush@127.0.0.1:6379/0?socket_timeout=long",
+        "rediss://u:hush@127.0.0.1:6379/0?ssl_ca_certs=/not/there.pem",
+    ],
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    """By scheme, port, and the values behind the question mark."""
+    with pytest.raises(InvalidInput) as refused:
+        check_redis_url(url)
+    assert refused.value.field == "redis"
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h",
+        "redis://u:p@h:1/3",
+        "rediss://h:6379?ssl_cert_reqs=none",
+        "unix:///tmp/s?db=1",
+        "redis+cluster://h:1",
+    ],
+)
+def test_what_is_one_passes(url: str) -> None:
+    """With its scheme."""
+    assert check_redis_url(url) == url.partition("://")[0]
