@@ -11,11 +11,11 @@ from harness.programs import unused_port
 from harness.raw_calls import RawUpload, digest_batch, fails, finish, hashed, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
+from veilset.core.columns import BATCH
 from veilset.core.params import FilterParameters
 from veilset.core.wire import filter_from_proto
 from veilset.errors import InvalidInput, UploadMismatch
 from veilset.service import Service
-from veilset.upload import BATCH
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
@@ -135,6 +135,39 @@ def test_a_finish_that_disagrees_discards_the_upload(
         assert stream.acknowledged() == (1, 10)
         assert stream.finished() == 10
     assert raw_vector(service.state, set_name) == expected_vector(shape, ELEMENTS[:10])
+
+
+def test_a_checksum_is_asked_of_streams_that_send_digests(
+    service: ServiceProcess, stub: MembershipServiceStub, set_name: str, shape: FilterParameters
+) -> None:
+    """It covers the whole upload where it is given; a stream that only resumes, with raw elements or none, may do without."""
+    first, rest = ELEMENTS[:500], ELEMENTS[500:]
+    packed = hashed(first, shape.seed)
+    for upload_id, more in (("raw", rest), ("none", [])):
+        with RawUpload(stub, open_upload(set_name, upload_id), digest_batch(1, packed), finish(500)) as stream:
+            stream.opened()
+            assert stream.acknowledged() == (1, 500)
+            refusal = stream.failure()
+            assert (refusal.code, refusal.reason) == ("INVALID_ARGUMENT", "INVALID_INPUT")
+            assert "sha256" in refusal.message
+        with RawUpload(stub, open_upload(set_name, upload_id)) as stream:
+            assert stream.opened().elements == 500
+            if more:
+                stream.send(raw_batch(2, more))
+                assert stream.acknowledged() == (2, 1000)
+            stream.send(finish(500 + len(more)))
+            assert stream.finished() == 500 + len(more)
+    wrong = finish(1000, packed)  # of its first half
+    with RawUpload(stub, open_upload(set_name, "wrong"), digest_batch(1, packed)) as stream:
+        stream.opened()
+        assert stream.acknowledged() == (1, 500)
+    with RawUpload(stub, open_upload(set_name, "wrong"), raw_batch(2, rest), wrong) as stream:
+        stream.opened()
+        assert stream.acknowledged() == (2, 1000)
+        assert stream.failure().reason == "UPLOAD_MISMATCH"
+    with service.connect() as connection:
+        shape = connection.get_set(set_name).filter
+    assert raw_vector(service.state, set_name) == expected_vector(shape, ELEMENTS)
 
 
 def test_a_producer_whose_elements_fail_leaves_nothing(service: ServiceProcess, set_name: str) -> None:

@@ -8,6 +8,7 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -18,7 +19,7 @@ from veilset.errors import InvalidInput
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FORMATS = ("lines", "csv", "parquet", "arrow")
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 formats = click.option(
     "--format", "file_format", type=click.Choice(FORMATS), help="Default: by suffix, csv with --column, else lines."
@@ -31,26 +32,38 @@ def read_elements(path: str, file_format: str | None = None, column: str | None 
 
     Raises InvalidInput for a file that cannot be read, a missing column or a broken file; no element is repeated.
     """
-    chosen = file_format or _guess_format(path, column)
-    try:
+    chosen = chosen_format(path, file_format, column)
+    with reading(path):
         if chosen in ("parquet", "arrow"):
-            yield from _read_table(path, chosen, column)
+            for found in table_columns(path, chosen, column):
+                yield from cells(_listed(found), column or "")
             return
-        with _open(path) as file:
+        with open_file(path) as file:
             yield from _read_lines(file) if chosen == "lines" else _read_csv(file, column, _delimiter(path))
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """What goes wrong with a file while it is read, as InvalidInput."""
+    try:
+        yield
     except OSError as error:
         raise InvalidInput("file", f"readable: {path}: {error.strerror or type(error).__name__}") from None
     except (EOFError, zlib.error):
         raise InvalidInput("file", f"a whole gzip file: {path}") from None
 
 
-def _guess_format(path: str, column: str | None) -> str:
+def chosen_format(path: str, file_format: str | None, column: str | None) -> str:
+    """One of FORMATS: as asked for, else by suffix, else by whether a column is asked for."""
+    if file_format is not None:
+        return file_format
     suffix = Path(path.removesuffix(".gz")).suffix.lower()
     known = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".csv": "csv", ".tsv": "csv"}
     return known.get(suffix, "csv" if column else "lines")
 
 
-def _open(path: str) -> BinaryIO:
+def open_file(path: str) -> BinaryIO:
+    """The file's bytes, unpacked if it is gzip; - is standard input. Raises OSError, InvalidInput for Parquet."""
     if path == "-":
         if sys.stdin.isatty():
             click.echo("veilset: reading elements from the terminal; end with Ctrl-D", err=True)
@@ -76,7 +89,7 @@ def _magic(path: Path) -> bytes:
 def _read_lines(file: Iterable[bytes]) -> Iterator[bytes]:
     for number, line in enumerate(file):
         stripped = line.removesuffix(b"\n").removesuffix(b"\r")
-        element = stripped.removeprefix(_BOM) if number == 0 else stripped
+        element = stripped.removeprefix(BOM) if number == 0 else stripped
         if element:
             yield element
 
@@ -111,7 +124,8 @@ def _find_column(header: list[str], column: str) -> int:
     return header.index(column)
 
 
-def _read_table(path: str, file_format: str, column: str | None) -> Iterator[bytes | str]:
+def table_columns(path: str, file_format: str, column: str | None) -> Iterator[Any]:
+    """The column of a Parquet or Arrow file as Arrow arrays, piece by piece. Raises InvalidInput."""
     try:
         import pyarrow as arrow
         import pyarrow.ipc
@@ -130,12 +144,28 @@ def _read_table(path: str, file_format: str, column: str | None) -> Iterator[byt
         if column not in names:
             raise InvalidInput("column", "one of the file's: " + ", ".join(names), column)
         for batch in batches:
-            yield from _cells(batch.column(batch.schema.get_field_index(column)).to_pylist(), column)
-    except arrow.ArrowInvalid:
+            yield _validated(batch.column(batch.schema.get_field_index(column)))
+    except (arrow.ArrowException, UnicodeDecodeError):  # the latter: a column's name is no UTF-8
         raise InvalidInput("file", f"a {file_format} file: {path}") from None
 
 
-def _cells(values: list[Any], column: str) -> Iterator[bytes | str]:
+def _validated(found: Any) -> Any:
+    """An Arrow array as it came, once its offsets are known to lie within its buffers; text may be any bytes."""
+    as_bytes = {"string": "binary", "large_string": "large_binary"}.get(str(found.type))
+    (found.view(as_bytes) if as_bytes else found).validate(full=True)
+    return found
+
+
+def _listed(found: Any) -> list[Any]:
+    """The values of an Arrow array; text as its bytes where it is not the UTF-8 that the file says it is."""
+    try:
+        return list(found.to_pylist())
+    except UnicodeDecodeError:
+        return list(found.cast("binary").to_pylist())
+
+
+def cells(values: list[Any], column: str) -> Iterator[bytes | str]:
+    """The values that are elements: all but the missing and the empty. Raises InvalidInput for other types."""
     for value in values:
         if value is None or value in ("", b""):
             continue

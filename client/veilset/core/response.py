@@ -18,7 +18,7 @@ from veilset.errors import InvalidInput
 
 RandomBytes = Callable[[int], bytes | bytearray | memoryview]
 
-PERTURB_CHUNK_BYTES = 1 << 18
+PERTURB_CHUNK_BYTES = 1 << 16
 
 _WORD_BITS = 64
 _DENSE_PLANES = 8
@@ -49,23 +49,35 @@ def _flips(length: int, threshold: int, random_bytes: RandomBytes) -> NDArray[np
     """A packed mask of ``length`` bytes, each bit one with probability threshold / 2^64."""
     flips = np.zeros(length, dtype=np.uint8)
     undecided = np.full(length, 0xFF, dtype=np.uint8)
+    ones = np.empty(length, dtype=np.uint8)
     for plane in range(_WORD_BITS - 1, _TAIL_BITS - 1, -1):
         random = np.frombuffer(random_bytes(length), dtype=np.uint8, count=length)
+        np.bitwise_and(undecided, random, out=ones)
+        zeros = np.bitwise_xor(undecided, ones, out=undecided)
         if threshold >> plane & 1:
-            flips |= undecided & ~random  # a zero under T's one: the integer is below T
-            undecided &= random
+            np.bitwise_or(flips, zeros, out=flips)  # a zero under T's one: the integer is below T
+            undecided, ones = ones, zeros
         else:
-            undecided &= ~random  # a one over T's zero: above
+            undecided = zeros  # a one over T's zero: above
     _decide_tail(flips, undecided, threshold & ((1 << _TAIL_BITS) - 1), random_bytes)
     return flips
 
 
 def _decide_tail(flips: NDArray[np.uint8], undecided: NDArray[np.uint8], tail: int, random_bytes: RandomBytes) -> None:
     """Compare the remaining bits of the open positions with the remaining bits of T; equal means not below."""
-    touched = np.flatnonzero(undecided)
-    open_bits = np.unpackbits(undecided[touched]).astype(np.bool_)
+    touched = _bytes_with_ones(undecided)
+    open_bits = np.unpackbits(undecided[touched]).view(np.bool_)
     count = int(np.count_nonzero(open_bits))
     drawn = np.frombuffer(random_bytes(8 * count), dtype="<u8", count=count) >> np.uint64(_WORD_BITS - _TAIL_BITS)
     decided = np.zeros(len(open_bits), dtype=np.bool_)
     decided[open_bits] = drawn < np.uint64(tail)
     flips[touched] |= np.packbits(decided)
+
+
+def _bytes_with_ones(packed: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """Indexes of the bytes that are not zero, in order; few are, so eight are looked at together."""
+    if len(packed) % 8:
+        return np.flatnonzero(packed)
+    words = np.flatnonzero(packed.view(np.uint64))
+    places = np.flatnonzero(packed.reshape(-1, 8)[words])
+    return np.asarray(8 * words[places >> 3] + (places & 7))

@@ -1,0 +1,276 @@
+"""The compiled kernels give bit for bit what the plain code gives, and are loaded only where they pay."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, cast
+
+import mmh3
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from veilset.core import bloom, compiled
+from veilset.core.compiled import read_only
+from veilset.core.decoding import count_ones_per_element
+from veilset.core.element_digests import digest_batch
+from veilset.core.hashing import digests, pack_digests, positions
+from veilset.core.normalization import Element
+from veilset.core.packed import PackedElements, lay_out
+from veilset.core.params import MAX_ELEMENT_BYTES, FilterParameters, HashScheme, Normalization
+from veilset.core.readings import count_readings, readings_per_element
+from veilset.errors import InvalidInput
+from veilset_server.merge_work import LONG_BITS, ElementWork
+from veilset_server.ports import UploadSpool
+
+numba = pytest.importorskip("numba")
+
+KERNELS = compiled.load()
+SEEDS = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+LONGEST = 70
+
+seeds = st.integers(0, 0xFFFFFFFF)
+blobs = st.lists(st.binary(min_size=1, max_size=LONGEST), min_size=1, max_size=20)
+elements = st.one_of(blobs, st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=20))
+shapes = st.builds(FilterParameters, st.integers(8, 5000), st.integers(1, 32))
+
+
+@pytest.fixture(autouse=True)
+def _kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaded in this file, and as before for the tests of others."""
+    assert KERNELS is not None
+    monkeypatch.setattr(compiled._State, "kernels", KERNELS)
+
+
+def without_kernels(work: Any) -> Any:
+    """What the plain code gives, or the error it raises."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "kernels", lambda saved_seconds=0.0: None)
+        return outcome(work)
+
+
+def outcome(work: Any) -> Any:
+    """A result, or an error by its text."""
+    try:
+        return work()
+    except InvalidInput as error:
+        return error.message
+
+
+def hash_packed(packed: PackedElements, seed: int) -> bytes:
+    """By the kernel itself."""
+    assert KERNELS is not None
+    out = np.empty((len(packed), 2), dtype=np.uint64)
+    data, starts, ends = packed.data, packed.starts, packed.ends
+    KERNELS.elements.hash_packed(read_only(data), read_only(starts), read_only(ends), seed, out)
+    return pack_digests(out)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_length_and_tail(seed: int) -> None:
+    """0 to 70 bytes: no block to four, every tail, each at the very end of its buffer and in its midst; all bytes high too."""
+    for content in (bytes(range(7, 7 + LONGEST)), b"\xff" * LONGEST):
+        cases = [content[:length] for length in range(LONGEST + 1)]
+        wanted = b"".join(mmh3.mmh3_x64_128_digest(case, seed) for case in cases)
+        assert hash_packed(lay_out(cases), seed) == wanted
+        alone = b"".join(hash_packed(PackedElements(*_alone(case)), seed) for case in cases)
+        assert alone == wanted
+
+
+def _alone(case: bytes) -> tuple[Any, Any, Any]:
+    return np.frombuffer(case, dtype=np.uint8), np.zeros(1, dtype=np.int64), np.array([len(case)])
+
+
+@given(blobs, seeds, st.binary(max_size=20), st.binary(max_size=20))
+def test_hash_is_that_of_mmh3(cases: list[bytes], seed: int, before: bytes, behind: bytes) -> None:
+    """Wherever the element lies, whatever lies around it, in whatever order."""
+    packed = lay_out([before, *cases, behind])
+    chosen = PackedElements(packed.data, packed.starts[-2:0:-1].copy(), packed.ends[-2:0:-1].copy())
+    wanted = [mmh3.mmh3_x64_128_digest(case, seed) for case in reversed(cases)]
+    assert hash_packed(chosen, seed) == b"".join(wanted)
+
+
+@given(st.lists(st.sampled_from([9, 10, 11, 0, 0x80, 0x8A, 255]), max_size=40), st.integers(0, 255), st.integers(0, 45))
+def test_bytes_are_found_where_they_are(content: list[int], value: int, room: int) -> None:
+    """Next to bytes that differ from them by one or in the top bit, at every place of a word; no more than there is room for."""
+    assert KERNELS is not None
+    data = np.array(content, dtype=np.uint8)
+    places = np.full(room, -1, dtype=np.int64)
+    wanted = np.flatnonzero(data == value)
+    assert KERNELS.elements.find_byte(read_only(data), value, places) == len(wanted)
+    assert places.tolist() == [*wanted[:room].tolist(), *[-1] * (room - len(wanted))]
+
+
+@given(elements, st.sampled_from(Normalization), st.sampled_from(HashScheme), seeds)
+def test_batches_have_the_same_digests_and_the_same_errors(
+    batch: list[Element], profile: Normalization, scheme: HashScheme, seed: int
+) -> None:
+    """For lists and packed elements, under every profile and scheme."""
+    shape = FilterParameters(1000, 3, scheme, seed)
+    key = b"k" * 16 if scheme is HashScheme.BLAKE2B else None
+    forms: list[Any] = [batch, lay_out([e.encode() if isinstance(e, str) else e for e in batch])]
+    for form in forms:
+        found = outcome(lambda form=form: digest_batch(form, 0, shape, profile, key).tobytes())
+        assert found == without_kernels(lambda: digest_batch(batch, 0, shape, profile, key).tobytes())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "x" * (MAX_ELEMENT_BYTES + 1), "\ud800", None, 7, bytearray(b"x")],
+    ids=["empty", "long", "surrogate", "none", "int", "array"],
+)
+def test_what_is_no_element_is_refused_alike(wrong: Any) -> None:
+    """With its place."""
+    shape = FilterParameters(1000, 3)
+    batch = ["a", "b", wrong, "c"]
+    refused = outcome(lambda: digest_batch(batch, 10, shape, Normalization.NONE, None))
+    assert isinstance(refused, str)
+    assert refused == without_kernels(lambda: digest_batch(batch, 10, shape, Normalization.NONE, None))
+    assert "position 12" in refused
+
+
+@given(shapes, blobs, blobs)
+def test_inserts_are_the_same(shape: FilterParameters, members: list[bytes], more: list[bytes]) -> None:
+    """The vector, and how many elements are new, the second time too."""
+    hashed = [digests(batch, shape.scheme, shape.seed) for batch in (members, more + members)]
+    vector = np.zeros(shape.vector_bytes, dtype=np.uint8)
+    new = [bloom.insert(vector, shape, batch) for batch in hashed]
+    plain = np.zeros(shape.vector_bytes, dtype=np.uint8)
+    assert new == without_kernels(lambda: [bloom.insert(plain, shape, batch) for batch in hashed])
+    assert np.array_equal(vector, plain)
+
+
+@pytest.mark.parametrize("bits", [1 << 33, (1 << 35) - 1])
+def test_positions_beyond_32_bits_are_the_same(bits: int) -> None:
+    """In the vector that a kernel would see if there were memory for it: the arithmetic alone."""
+    assert KERNELS is not None
+    hashed = digests([b"%d" % i for i in range(2000)])
+    wanted = positions(hashed, bits, 2)
+    for i in range(2):
+        steps = (hashed[:, 1] | np.uint64(1)).tolist()
+        found = [
+            int(KERNELS.filter._position(np.uint64(start), np.uint64(step), i, np.uint64(bits)))
+            for start, step in zip(hashed[:, 0].tolist(), steps, strict=True)
+        ]
+        assert found == wanted[:, i].tolist()
+
+
+@given(shapes, blobs, st.data())
+def test_readings_are_the_same(shape: FilterParameters, asked: list[bytes], data: st.DataObject) -> None:
+    """Ones and distinct positions of each element, coinciding positions included, and all readings together."""
+    content = data.draw(st.binary(min_size=shape.vector_bytes, max_size=shape.vector_bytes))
+    vector = np.frombuffer(content, dtype=np.uint8)
+    hashed = digests(asked, shape.scheme, shape.seed)
+    found = positions(hashed, shape.bits, shape.hashes)
+    readings = np.unpackbits(vector)[found.astype(np.intp)].astype(np.bool_)
+    ones, distinct = readings_per_element(vector, shape, hashed)
+    wanted = count_ones_per_element(found, readings)
+    assert np.array_equal(ones, wanted[0])
+    assert np.array_equal(distinct, wanted[1])
+    assert count_readings(vector, shape, hashed) == int(readings.sum())
+    assert without_kernels(lambda: count_readings(vector, shape, hashed)) == int(readings.sum())
+
+
+def test_nothing_in_an_insert_depends_on_what_the_vector_holds() -> None:
+    """The kernel has loops over elements and positions and no other way to go: a producer must not learn by time who is in it."""
+    assert KERNELS is not None
+    source = inspect.getsource(KERNELS.filter.insert.py_func)
+    kinds = {type(node) for node in ast.walk(ast.parse(source))}
+    assert not kinds & {ast.If, ast.IfExp, ast.While, ast.BoolOp, ast.Compare, ast.Break, ast.Continue}
+
+
+@pytest.mark.parametrize("length", [124, 126])
+def test_a_vector_of_another_length_is_refused(length: int) -> None:
+    """Kernels look at no bounds, so it is done before."""
+    shape, hashed = FilterParameters(1000, 3), digests([b"a"])
+    vector = np.zeros(length, dtype=np.uint8)
+    for work in (bloom.insert, lambda v, s, h: count_readings(v, s, h), lambda v, s, h: readings_per_element(v, s, h)):
+        with pytest.raises(ValueError, match="vector"):
+            work(vector, shape, hashed)
+
+
+def test_elements_outside_of_their_buffer_are_refused() -> None:
+    """Before the kernel would read there."""
+    data = np.zeros(10, dtype=np.uint8)
+    for start, end in ((-1, 3), (8, 11), (12, 13)):
+        packed = PackedElements(data, np.array([start]), np.array([end]))
+        with pytest.raises(ValueError, match="outside"):
+            digest_batch(packed, 0, FilterParameters(1000, 3), Normalization.NONE, None)
+
+
+def test_they_are_loaded_once_they_would_have_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for little work, not again, and never where numba is missing."""
+    for name, value in (("kernels", None), ("unavailable", False), ("missed_seconds", 0.0)):
+        monkeypatch.setattr(compiled._State, name, value)
+    assert compiled.kernels(compiled.LOADING_SECONDS * 0.6) is None
+    assert compiled.kernels(compiled.LOADING_SECONDS * 0.6) is not None
+    assert compiled.kernels() is not None
+    monkeypatch.setattr(compiled._State, "kernels", None)
+    monkeypatch.setattr(compiled, "find_spec", lambda name: None)
+    assert compiled.kernels(2 * compiled.LOADING_SECONDS) is None
+    assert compiled._State.unavailable
+
+
+class OneBatch:
+    """A spool of one batch."""
+
+    def __init__(self, elements: int) -> None:
+        self.elements = elements
+        self._hashed = digests([b"%d" % i for i in range(elements)])
+
+    def read(self) -> Iterator[NDArray[np.uint64]]:
+        """It."""
+        yield self._hashed
+
+
+@pytest.mark.parametrize(("bits", "elements", "loaded"), [(LONG_BITS - 1, 30_000, 0), (LONG_BITS, 1, 1)])
+def test_the_service_loads_them_by_the_public_length_alone(
+    bits: int, elements: int, loaded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by how much is uploaded: a pause at some number of elements would tell one producer of another."""
+    loads: list[int] = []
+    for name, value in (("kernels", None), ("missed_seconds", 0.0)):
+        monkeypatch.setattr(compiled._State, name, value)
+    monkeypatch.setattr(compiled, "load", lambda: loads.append(1))
+    monkeypatch.setattr(compiled, "LOADING_SECONDS", 1e-9)
+    shape = FilterParameters(bits, 1)
+    work = ElementWork(cast(UploadSpool, OneBatch(elements)), shape)
+    assert work.or_into(np.zeros(shape.vector_bytes, dtype=np.uint8)) > 0
+    assert len(loads) == loaded
+
+
+def test_a_short_job_loads_nothing_compiled() -> None:
+    """A thousand elements hashed, inserted and asked for: numba, which takes its time, stays out of the process."""
+    program = """
+import sys, numpy as np
+from veilset.core import bloom, readings
+from veilset.core.element_digests import digest_batch
+from veilset.core.params import FilterParameters, Normalization
+shape = FilterParameters(10_000, 3)
+hashed = digest_batch([f"element {i}" for i in range(1000)], 0, shape, Normalization.NONE, None)
+vector = np.zeros(shape.vector_bytes, dtype=np.uint8)
+bloom.insert(vector, shape, hashed)
+readings.readings_per_element(vector, shape, hashed)
+assert "numba" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_without_a_folder_to_keep_them_in_they_are_compiled_anew(tmp_path: Any) -> None:
+    """As in a container whose file system cannot be written to."""
+    program = """
+import numba.core.caching as caching
+caching.CacheImpl._locator_classes = []
+from veilset.core.kernels.jit import kernel
+@kernel
+def twice(value):
+    return 2 * value
+assert twice(21) == 42
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
