@@ -1,38 +1,27 @@
-"""One upload from the producer's side: hash, send, count, and resume after a cut from the last acknowledgement.
+"""One upload of elements from the producer's side: hash, send, count.
 
-Batches that are not acknowledged yet are kept, at most `WINDOW` of them, so any iterable can be uploaded, not only one
-that can be read twice. A producer that died resumes by giving the same upload id and the same elements again: what the
-service holds is skipped (but hashed, so that the checksum covers all of it).
+A producer that died resumes by giving the same upload id and the same elements again: what the service holds is passed over
+(but hashed, so that the checksum covers all of it).
 """
 
 from __future__ import annotations
 
 import hashlib
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-
-import grpc
 
 from veilset.core import wire
-from veilset.core.hashing import digests, pack_digests
-from veilset.core.normalization import Element, normalize
+from veilset.core.columns import BATCH
+from veilset.core.element_digests import digest_batch
+from veilset.core.hashing import pack_digests
+from veilset.core.keys import check_key
+from veilset.core.normalization import Element
+from veilset.core.packed_columns import PIECE, Batch, element_batches
 from veilset.core.params import DIGEST_BYTES, FilterParameters, Normalization
-from veilset.errors import Unavailable, VeilsetError
-from veilset.rich_errors import from_rpc_error
+from veilset.endpoint import Endpoint
+from veilset.resumable import Piece, ResumableStream
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
-
-BATCH = 1 << 16
-WINDOW = 16
-SILENCE_SECONDS = 120.0
-
-_RETRIES = 6
-_FIRST_PAUSE = 0.25
-_LONGEST_PAUSE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +33,7 @@ class UploadResult:
     resumed: int
 
 
-@dataclass(slots=True)
-class _Batch:
-    sequence: int
-    packed: bytes
-
-
-class Upload:
+class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, UploadResult]):
     """One upload of ``elements`` into a set; `run` sends it to the end.
 
     on_progress is called with the number of elements acknowledged so far. key: the secret of a keyed scheme.
@@ -59,147 +42,82 @@ class Upload:
     def __init__(
         self,
         stub: membership_pb2_grpc.MembershipServiceStub,
-        target: str,
+        target: Endpoint,
         set_name: str,
         upload_id: str,
         elements: Iterable[Element],
         key: bytes | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> None:
-        self._stub = stub
-        self._target = target
         self._open = pb.OpenUpload(set_name=set_name, upload_id=upload_id)
-        self._elements = iter(elements)
+        super().__init__(stub.AddElements, target, pb.AddElementsRequest(open=self._open))
+        self._elements = element_batches(elements, min(PIECE, BATCH))
         self._key = key
         self._on_progress = on_progress
         self._filter: FilterParameters | None = None
         self._normalization = Normalization.NONE
         self._checksum = hashlib.sha256()
         self._count = 0
-        self._next_sequence = 1
-        self._to_skip = 0
+        self._first_sequence = 1
         self._resumed = 0
-        self._unacknowledged: deque[_Batch] = deque()
-        self._changed = threading.Condition()
-        self._producing = threading.Lock()
-        self._failure: BaseException | None = None
 
-    def run(self) -> UploadResult:
-        """Send everything; returns once the service holds it durably.
+    def _begin(self, opened: pb.AddElementsResponse) -> None:
+        self._filter = wire.filter_from_proto(opened.opened.filter)
+        check_key(self._filter, self._key, f"the set {self._open.set_name}")
+        self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.opened.normalization)
+        self._first_sequence = opened.opened.sequence + 1
+        self._resumed = opened.opened.elements
 
-        Raises what the service raised, InvalidInput for what is no element (nothing is publishable then), Unavailable
-        when the service stays away: the same upload id resumes later.
-        """
-        failures = 0
-        while True:
-            before = self._next_sequence - len(self._unacknowledged)
-            try:
-                elements = self._attempt()
-                return UploadResult(self._open.upload_id, elements, self._resumed)
-            except Unavailable:
-                advanced = self._next_sequence - len(self._unacknowledged) > before
-                failures = 1 if advanced else failures + 1
-                if failures > _RETRIES or self._filter is None:  # it never answered: say so at once
-                    raise
-                time.sleep(min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE))
+    def _number(self, response: pb.AddElementsResponse) -> int:
+        opened = response.WhichOneof("message") == "opened"
+        return int(response.opened.sequence if opened else response.acknowledged.sequence)
 
-    def _attempt(self) -> int:
-        """One stream; returns the element count that the service confirmed."""
-        opened = threading.Event()
-        closed = threading.Event()
-        call = self._stub.AddElements(self._requests(opened, closed), wait_for_ready=False)
-        try:
-            for response in call:
-                kind = response.WhichOneof("message")
-                if kind == "opened":
-                    if response.opened.finished:
-                        return self._already_finished(response.opened)
-                    self._start_from(response.opened)
-                    opened.set()
-                elif kind == "acknowledged":
-                    self._acknowledge(response.acknowledged.sequence)
-                    if self._on_progress is not None:
-                        self._on_progress(response.acknowledged.elements)
-                elif kind == "finished":
-                    return int(response.finished.elements)
-        except grpc.RpcError as error:
-            if self._failure is not None:
-                raise self._failure from None
-            raise from_rpc_error(error, self._target) from None
-        finally:
-            with self._changed:
-                closed.set()
-                opened.set()
-                self._changed.notify_all()
-            call.cancel()
-        if self._failure is not None:
-            raise self._failure
-        raise Unavailable("service: the stream ended before the upload was finished", target=self._target)
-
-    def _already_finished(self, opened: pb.UploadOpened) -> int:
-        """An earlier run got its finish through; what it sent is part of the set."""
-        self._resumed = int(opened.elements)
-        return int(opened.elements)
-
-    def _start_from(self, opened: pb.UploadOpened) -> None:
-        if self._filter is None:  # the first stream of this process
-            self._filter = wire.filter_from_proto(opened.filter)
-            self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.normalization)
-            self._next_sequence = opened.sequence + 1
-            self._to_skip = self._resumed = opened.elements
-        elif opened.sequence < self._next_sequence - len(self._unacknowledged) - 1:
-            raise VeilsetError("service: lost an upload that it had acknowledged; start over with a new upload id")
-        self._acknowledge(opened.sequence)
-
-    def _acknowledge(self, sequence: int) -> None:
-        with self._changed:
-            while self._unacknowledged and self._unacknowledged[0].sequence <= sequence:
-                self._unacknowledged.popleft()
-            self._changed.notify_all()
-
-    def _requests(self, opened: threading.Event, closed: threading.Event) -> Iterator[pb.AddElementsRequest]:
-        """Runs in gRPC's own thread, which would swallow what is raised here: so it is kept for `_attempt`."""
-        yield pb.AddElementsRequest(open=self._open)
-        opened.wait()
-        try:
-            with self._producing:  # a cut stream's thread may still be making a batch
-                again = list(self._unacknowledged)
-            yield from map(_batch_request, again)
-            while (batch := self._next_batch(closed)) is not None:
-                yield _batch_request(batch)
-            if not closed.is_set():
-                finish = pb.FinishUpload(count=self._count, sha256=self._checksum.digest())
-                yield pb.AddElementsRequest(finish=finish)
-        except Exception as error:  # noqa: BLE001 - of the caller's iterator, whatever it is
-            self._failure = error
-
-    def _next_batch(self, closed: threading.Event) -> _Batch | None:
-        """The next batch to send, kept until acknowledged; None at the end of the elements or of the stream."""
-        with self._producing:
-            with self._changed:
-                self._changed.wait_for(lambda: closed.is_set() or len(self._unacknowledged) < WINDOW)
-            while not closed.is_set():
-                packed = self._hash_next()
-                if not packed:
-                    return None
-                skipped = min(self._to_skip, len(packed) // DIGEST_BYTES)
-                self._to_skip -= skipped
-                if skipped * DIGEST_BYTES < len(packed):
-                    batch = _Batch(self._next_sequence, packed[skipped * DIGEST_BYTES :])
-                    with self._changed:
-                        self._next_sequence += 1
-                        self._unacknowledged.append(batch)
-                    return batch
+    def _earlier_result(self, opened: pb.AddElementsResponse) -> UploadResult | None:
+        if not opened.opened.finished:
             return None
+        elements = int(opened.opened.elements)
+        return UploadResult(self._open.upload_id, elements, elements)
 
-    def _hash_next(self) -> bytes:
+    def _pieces(self) -> Iterator[Piece[pb.AddElementsRequest] | None]:
+        sequence, to_skip = self._first_sequence, self._resumed
+        for packed in self._digests():
+            skipped = min(to_skip, len(packed) // DIGEST_BYTES)
+            to_skip -= skipped
+            if skipped * DIGEST_BYTES == len(packed):
+                yield None
+                continue
+            message = pb.Batch(sequence=sequence, digests=packed[skipped * DIGEST_BYTES :])
+            yield Piece(sequence, pb.AddElementsRequest(batch=message))
+            sequence += 1
+
+    def _digests(self) -> Iterator[bytes]:
+        """Packed digests of the elements, as many at a time as go into a message."""
+        full = BATCH * DIGEST_BYTES
+        pieces: list[bytes] = []
+        held = 0
+        for batch in self._elements:
+            pieces.append(self._hash(batch))
+            held += len(pieces[-1])
+            if held >= full:  # sent before the next one is asked for, which may be long in coming
+                joined = b"".join(pieces)
+                yield joined[:full]
+                pieces, held = [joined[full:]], held - full
+        if held:
+            yield b"".join(pieces)
+
+    def _hash(self, batch: Batch) -> bytes:
         assert self._filter is not None
-        elements = normalize(list(islice(self._elements, BATCH)), self._normalization)
-        packed = pack_digests(digests(elements, self._filter.scheme, self._filter.seed, self._key))
+        packed = pack_digests(digest_batch(batch, self._count, self._filter, self._normalization, self._key))
         self._checksum.update(packed)
-        self._count += len(elements)
+        self._count += len(batch)
         return packed
 
+    def _finish(self) -> pb.AddElementsRequest:
+        return pb.AddElementsRequest(finish=pb.FinishUpload(count=self._count, sha256=self._checksum.digest()))
 
-def _batch_request(batch: _Batch) -> pb.AddElementsRequest:
-    return pb.AddElementsRequest(batch=pb.Batch(sequence=batch.sequence, digests=batch.packed))
+    def _result(self, finished: pb.AddElementsResponse) -> UploadResult:
+        return UploadResult(self._open.upload_id, int(finished.finished.elements), self._resumed)
+
+    def _progress(self, acknowledged: pb.AddElementsResponse) -> None:
+        if self._on_progress is not None:
+            self._on_progress(acknowledged.acknowledged.elements)

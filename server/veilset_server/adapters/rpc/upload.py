@@ -1,108 +1,122 @@
-"""AddElements: one stream of an upload. Order of messages, idle deadline, acknowledgements."""
+"""One stream of an upload, of elements or of a vector. Order of messages, idle deadline, acknowledgements.
+
+What the two kinds of stream do not share, an `UploadKind` has: `upload_elements`, `upload_vector`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import Executor
-from typing import TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-import grpc
+from veilset.errors import OutOfSequence
+from veilset_server.adapters.rpc.caller import current_principal
+from veilset_server.adapters.rpc.streams import ClientStreams
+from veilset_server.adapters.rpc.turns import Turns
+from veilset_server.ingest import Ingest
+from veilset_server.principals import Principal
+from veilset_server.upload_session import UploadSession
 
-from veilset.core import wire
-from veilset.errors import InvalidInput, OutOfSequence, Unavailable
-from veilset.v1 import membership_pb2 as pb
-from veilset_server.ingest import MAX_BATCH_ELEMENTS, Ingest, UploadSession
+
+class OneofMessage(Protocol):
+    """A request: its one field is named by ``message``."""
+
+    def WhichOneof(self, oneof_group: Any, /) -> Any:  # noqa: N802 - protobuf's name
+        """Which field is set."""
+
 
 Result = TypeVar("Result")
-Context = grpc.aio.ServicerContext[pb.AddElementsRequest, pb.AddElementsResponse]
+Request = TypeVar("Request", bound=OneofMessage)
+Response = TypeVar("Response")
+Session = TypeVar("Session", bound=UploadSession[Any])
+
+
+class UploadKind(ABC, Generic[Request, Response, Session]):
+    """One kind of upload, on messages of its own. `open`, `add` and `finish` work on files, and run in a worker thread."""
+
+    content: ClassVar[str]
+    """Name of the message between open and finish."""
+
+    @abstractmethod
+    def set_name(self, request: Request) -> str:
+        """The set that an open message names."""
+
+    @abstractmethod
+    def open(self, ingest: Ingest, request: Request, principal: Principal) -> Session:
+        """Open or resume an upload of the principal's."""
+
+    @abstractmethod
+    def opened(self, session: Session) -> Response:
+        """The answer to that."""
+
+    @abstractmethod
+    def add(self, session: Session, request: Request) -> Response:
+        """Hold what the message brings; the acknowledgement."""
+
+    @abstractmethod
+    def finish(self, ingest: Ingest, session: Session, request: Request) -> Response:
+        """Make it part of the set; the last answer."""
 
 
 class UploadStream:
     """Serves the uploads of one gRPC server. Work on elements runs in ``executor``, so that health and acks never wait.
 
-    idle_seconds: how long a stream may stay silent; then it is aborted and can be resumed.
+    streams: what ends a stream that is silent, or whose service stops.
     """
 
-    def __init__(self, ingest: Ingest, executor: Executor, idle_seconds: float) -> None:
+    def __init__(self, ingest: Ingest, executor: Executor, streams: ClientStreams) -> None:
         self._ingest = ingest
         self._executor = executor
-        self._idle_seconds = idle_seconds
-        self._draining = asyncio.Event()
+        self._streams = streams
+        self._turns = Turns()
 
-    def drain(self) -> None:
-        """Ask open streams to come back later: each ends after the batch in hand, resumable."""
-        self._draining.set()
-
-    async def serve(self, requests: AsyncIterator[pb.AddElementsRequest]) -> AsyncIterator[pb.AddElementsResponse]:
+    async def serve(
+        self, requests: AsyncIterator[Request], kind: UploadKind[Request, Response, Session]
+    ) -> AsyncGenerator[Response, None]:
         """Answer one stream. Whatever ends it, what was acknowledged stays for a resume."""
-        first = await self._next(requests)
+        first = await self._streams.next(requests)
         if first is None or first.WhichOneof("message") != "open":
             raise OutOfSequence("upload: the first message must be open", field="open")
-        session = await self._run(self._ingest.open, first.open.set_name, first.open.upload_id)
-        try:
-            yield _opened(session)
-            while not session.finished:
-                request = await self._next(requests)
-                if request is None:  # a cut stream often looks like this too: without finish the end decides nothing
-                    raise OutOfSequence(
-                        "upload: the stream ended without finish; resume it with the same upload id", field="finish"
-                    )
-                kind = request.WhichOneof("message")
-                if kind == "batch":
-                    sequence, elements = await self._run(_add, session, request.batch)
-                    acknowledged = pb.UploadAcknowledged(sequence=sequence, elements=elements)
-                    yield pb.AddElementsResponse(acknowledged=acknowledged)
-                elif kind == "finish":
-                    finish = request.finish
-                    count = await self._run(self._ingest.finish, session, finish.count, finish.sha256)
-                    yield pb.AddElementsResponse(finished=pb.UploadFinished(elements=count))
-                    return
-                else:
-                    raise OutOfSequence("upload: after open come batches, then finish", field="message")
-        finally:
-            await asyncio.shield(self._run(self._ingest.close, session))
+        with self._streams.open():
+            session = await self._open(kind, first)
+            try:
+                yield kind.opened(session)
+                while not session.finished:
+                    request = await self._streams.next(requests)
+                    if (
+                        request is None
+                    ):  # a cut stream often looks like this too: without finish the end decides nothing
+                        raise OutOfSequence(
+                            "upload: the stream ended without finish; resume it with the same upload id", field="finish"
+                        )
+                    name = request.WhichOneof("message")
+                    if name == kind.content:
+                        yield await self._run(kind.add, session, request)
+                    elif name == "finish":
+                        finish = partial(self._run, kind.finish, self._ingest, session, request)
+                        yield await self._turns.hold(session.stored.description.name, finish)
+                        return
+                    else:
+                        raise OutOfSequence(
+                            f"upload: behind open come {kind.content} messages, then finish", field="message"
+                        )
+            finally:
+                await asyncio.shield(self._run(self._ingest.close, session))
 
-    async def _next(self, requests: AsyncIterator[pb.AddElementsRequest]) -> pb.AddElementsRequest | None:
-        """The next message, None at the end. Raises Unavailable when the service drains or the stream idles."""
-        message = asyncio.ensure_future(anext(requests, None))
-        draining = asyncio.ensure_future(self._draining.wait())
-        try:
-            await asyncio.wait((message, draining), timeout=self._idle_seconds, return_when=asyncio.FIRST_COMPLETED)
-            if message.done():
-                return message.result()
-            if draining.done():
-                raise Unavailable("service: shutting down; resume the upload with the same upload id", kind="DRAINING")
-            raise Unavailable(
-                f"upload: silent for {self._idle_seconds:g} s; resume it with the same upload id", kind="IDLE"
-            )
-        finally:
-            draining.cancel()
-            message.cancel()
+    async def _open(self, kind: UploadKind[Request, Response, Session], first: Request) -> Session:
+        """A stream that is cut meanwhile lets go of what the thread still opens."""
+        async with self._turns.of(kind.set_name(first)):
+            opening = asyncio.ensure_future(self._run(kind.open, self._ingest, first, current_principal()))
+            try:
+                return await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                with suppress(Exception):  # nobody is there to be told
+                    await self._run(self._ingest.close, await opening)
+                raise
 
     async def _run(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
-
-
-def _add(session: UploadSession, batch: pb.Batch) -> tuple[int, int]:
-    kind = batch.WhichOneof("content")
-    if kind == "digests":
-        return session.add_digests(batch.sequence, batch.digests)
-    if kind == "elements":
-        return session.add_elements(batch.sequence, list(batch.elements.values))
-    raise InvalidInput("content", "elements or digests")
-
-
-def _opened(session: UploadSession) -> pb.AddElementsResponse:
-    sequence, elements = session.position
-    description = session.stored.description
-    return pb.AddElementsResponse(
-        opened=pb.UploadOpened(
-            sequence=sequence,
-            elements=elements,
-            filter=wire.filter_to_proto(description.filter),
-            normalization=wire.to_number(wire.NORMALIZATION, description.normalization),  # type: ignore[arg-type]
-            finished=session.finished,
-            max_batch_elements=MAX_BATCH_ELEMENTS,
-        )
-    )

@@ -1,0 +1,171 @@
+"""The sizing table of docs/scale.md: ``python docs/scale.py`` prints it from the rates that stand in that document.
+
+``python docs/scale.py --measure`` prints rates of the machine it runs on instead, to be put there; it starts a service of its
+own in a temporary folder (needs the extras server and embedded) and takes some minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import veilset
+from veilset.core.params import MAX_BITS, Adjacency, PrivacyParameters
+from veilset.core.planning.planner import Plan, PlanRequest, plan
+from veilset.core.release import CHUNK_BYTES
+
+DOCUMENT = Path(__file__).with_name("scale.md")
+SIZES = [10**power for power in range(6, 12)]
+PRIVACY = PrivacyParameters(epsilon=3.0, delta=1e-13, adjacency=Adjacency.ADD_REMOVE)
+BITS_PER_ELEMENT = (None, 8.0)  # the planner's choice, and what is enough for most of it
+KEPT_RELEASES = 2
+FIXED_SERVICE, FIXED_READER = 64 << 20, 32 << 20
+DIGEST_BYTES = 16
+REPEATS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one machine does in a second, from the client's call to its return."""
+
+    add: float  # elements from a list, hashed, through gRPC, into the vector, on disk
+    merge: float  # bytes of a partial vector in memory, through gRPC, into the vector, on disk
+    noise: float  # bits perturbed, hashed, on disk, charged
+    deliver: float  # bytes from disk into Redis, visible
+    open: float  # bytes from Redis into a reader, verified
+
+
+def read_rates(document: str) -> Rates:
+    """The rates that the document's own table tells: | `name` | value | …"""
+    told = {name: float(value) for name, value in re.findall(r"^\| `(\w+)` \| ([0-9.e]+) \|", document, re.MULTILINE)}
+    return Rates(**{field.name: told[field.name] for field in fields(Rates)})
+
+
+def table(rates: Rates) -> str:
+    """The sizing table in Markdown."""
+    head = (
+        "| elements | m, bits | a vector | TPR / FPR | service: memory / disk | Redis | reader | add, one producer "
+        "| add, merged | publish | open |"
+    )
+    rows = [row(size, each, rates) for each in BITS_PER_ELEMENT for size in SIZES]
+    return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows])
+
+
+def row(size: int, bits_per_element: float | None, rates: Rates) -> str:
+    """One size. Redis holds the releases that are kept, and the next one before an old one goes."""
+    chosen: Plan = plan(PlanRequest(size, PRIVACY, bits_per_element=bits_per_element))
+    length = chosen.bytes
+    disk = length * (1 + KEPT_RELEASES + 1) + max(DIGEST_BYTES * size, length)
+    cells = [
+        f"10^{len(str(size)) - 1}",
+        f"{chosen.bits:.3g}{' (the most)' if chosen.bits > MAX_BITS * 0.9 else ''}",
+        amount(length),
+        f"{chosen.true_positive_rate:.3f} / {chosen.false_positive_rate:.3f}",
+        f"{amount(length + FIXED_SERVICE)} / {amount(disk)}",
+        amount(length * (KEPT_RELEASES + 1)),
+        amount(length + FIXED_READER),
+        duration(size / rates.add),
+        duration(length / rates.merge),
+        duration(8 * length / rates.noise + length / rates.deliver),
+        duration(length / rates.open),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def amount(count: float) -> str:
+    """Bytes in binary units, two digits."""
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if count < 1000:
+            return f"{count:.2g} {unit}" if count < 100 else f"{round(count, -1):.0f} {unit}"
+    return f"{count / 1024:.2g} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in a unit that people read, two digits."""
+    for unit, length in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.2g} {unit}"
+    return f"{max(seconds, 0.01):.2g} s"
+
+
+# Measuring
+
+
+def measure(bits: int = 400_000_000, elements: int = 2_000_000) -> dict[str, float]:
+    """Medians of `REPEATS` runs, each in a set of its own."""
+    addresses = [f"user{number}@example.com" for number in range(elements)]
+    with started_service() as (address, redis), veilset.connect(address) as service:
+        runs = [measure_once(service, redis, f"set-{number}", addresses, bits) for number in range(REPEATS)]
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def measure_once(service: veilset.Service, redis: str, name: str, addresses: list[str], bits: int) -> dict[str, float]:
+    """The rates of one set, from the first element to a reader."""
+    size = len(addresses)
+    shape = service.create_set(
+        name, size=size, epsilon=3, adjacency="add-remove", bits=bits, hashes=1, allow_poor_utility=True
+    ).filter
+    part = veilset.PartialVector(shape)
+    part.add(addresses)
+    length = shape.vector_bytes
+    found = {
+        "add": size / seconds(lambda: service.add(name, addresses)),
+        "merge": length / seconds(lambda: service.merge_vector(name, part)),
+        "noise": bits / seconds(lambda: service.publish(name, wait=False)),
+        "deliver": length / seconds(lambda: wait_until(lambda: service.get_release(name).state == "published")),
+        "open": length / seconds(lambda: veilset.open(redis, name)),
+    }
+    service.delete_set(name)
+    return found
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Look every few milliseconds."""
+    while not holds():
+        time.sleep(0.005)
+
+
+@contextmanager
+def started_service() -> Iterator[tuple[str, str]]:
+    """A service with an embedded Valkey, in a folder that goes with it: its address and the Redis URL."""
+    with tempfile.TemporaryDirectory(prefix="veilset-scale-") as folder:
+        command = [sys.executable, "-m", "veilset", "serve", "--state", f"{folder}/state", "--port", "0", "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603
+        try:
+            assert process.stdout is not None
+            ready = json.loads(process.stdout.readline())
+            yield ready["address"], ready["redis"]
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def main() -> None:
+    """Print the table, or rates for it."""
+    if sys.argv[1:] == ["--measure"]:
+        for name, value in measure().items():
+            print(f"| `{name}` | {value:.2g} |")
+    else:
+        print(table(read_rates(DOCUMENT.read_text())))
+
+
+assert CHUNK_BYTES == 1 << 20, "docs/scale.md says 1 MiB"
+if __name__ == "__main__":
+    main()
