@@ -6,22 +6,22 @@ Redis holds nothing that cannot be written again from the artefacts, so whatever
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 
 import structlog
 
-from veilset.core.redis_keys import MANIFEST
-from veilset.core.release import CHUNK_BYTES, check_chunk, chunk_sizes
 from veilset.core.signing import open_manifest
-from veilset.errors import ReleaseRejected, StateCorrupted, VeilsetError
+from veilset.errors import NotFound, ReleaseRejected, StateCorrupted
 from veilset_server.locks import KeyedLocks
+from veilset_server.outage import Outage
 from veilset_server.ports import Ledger, ReleaseStore, VectorStore
 from veilset_server.records import ReleaseState, StoredRelease
+from veilset_server.restoring import Restoring, Rota, chunk_count
 
-SHORTEST_PAUSE = 0.2
-LONGEST_PAUSE = 5.0
+CHUNKS_AT_A_TIME = 8
+"""Of 1 MiB, that a periodic pass reads back and compares: what it costs does not grow with what is published."""
 
 log = structlog.get_logger(__name__)
 
@@ -40,16 +40,23 @@ class Delivery:
         self._store = store
         self._keep = keep
         self._grace_seconds = grace_seconds
+        self._restoring = Restoring(files, store)
+        self._rota = Rota(CHUNKS_AT_A_TIME)
+        self._eviction_policy = ""
         self.locks = KeyedLocks()
         self._moved = threading.Condition()
+        self._stopping = False
 
     def deliver_pending(self, set_name: str | None = None) -> int:
-        """Deliver what is charged but not visible, oldest first; returns how many. Raises Unavailable at the first
-        that the store does not take; it stays pending."""
+        """Deliver what is charged but not visible, oldest first; returns how many. What the store does not take stays
+        pending, and so do later ones of its set; Unavailable is raised behind the others."""
         delivered = 0
+        outage = Outage()
         for release in self._ledger.releases_in_state(ReleaseState.PENDING):
-            if set_name in (None, release.set_name):
-                delivered += self._deliver(release)
+            if set_name in (None, release.set_name) and release.set_name not in outage.sets:
+                with outage.of(release.set_name):
+                    delivered += self._deliver(release)
+        outage.tell()
         return delivered
 
     def _deliver(self, release: StoredRelease) -> bool:
@@ -57,20 +64,19 @@ class Delivery:
             current = self._ledger.get_release(release.set_name, release.sequence)
             if current.state is not ReleaseState.PENDING:
                 return False
+            name, sequence = release.set_name, release.sequence
             try:
-                self._store.upload(release.set_name, release.sequence, release.manifest, self._chunks(release))
-            except (StateCorrupted, ReleaseRejected):
-                self._mark(release, ReleaseState.LOST)  # charged and never visible: it stays charged
+                self._store.upload(name, sequence, release.manifest, self._restoring.chunks(release))
+            except (StateCorrupted, ReleaseRejected) as error:  # charged and never visible: it stays charged
+                log.error("release lost", set=name, sequence=sequence, file=error.details.get("file", ""))  # noqa: TRY400
+                self._store.expire(name, sequence, chunk_count(release), self._grace_seconds)
+                self._mark(release, ReleaseState.LOST)
                 return False
-            self._store.move_pointer(release.set_name, release.sequence)
+            self._store.move_pointer(name, sequence)
+            self._expire_lost_before(release)
             self._mark(release, ReleaseState.PUBLISHED)
             self._retire(release.set_name)
             return True
-
-    def _chunks(self, release: StoredRelease) -> Iterator[bytes]:
-        header = open_manifest(release.manifest)
-        for index, chunk in enumerate(self._files.read_artefact(release.set_id, release.sequence, CHUNK_BYTES)):
-            yield check_chunk(header, index, chunk)
 
     def _mark(self, release: StoredRelease, state: ReleaseState) -> None:
         self._ledger.mark_release(release.set_id, release.sequence, state)
@@ -85,37 +91,62 @@ class Delivery:
             if release.state is ReleaseState.PUBLISHED
         ]
         for release in published[self._keep :]:
-            sizes = chunk_sizes(open_manifest(release.manifest).vector_bytes)
-            self._store.expire(set_name, release.sequence, len(sizes), self._grace_seconds)
+            self._store.expire(set_name, release.sequence, chunk_count(release), self._grace_seconds)
             self._mark(release, ReleaseState.EXPIRED)
             self._files.remove_artefact(release.set_id, release.sequence)
 
     def wait(self, set_name: str, sequence: int, seconds: float) -> StoredRelease:
-        """The release once it is no longer pending, or as it is after ``seconds``."""
+        """The release once it is no longer pending, or as it is after ``seconds`` or when the service stops."""
         with self._moved:
             self._moved.wait_for(
-                lambda: self._ledger.get_release(set_name, sequence).state is not ReleaseState.PENDING, seconds
+                lambda: (
+                    self._stopping or self._ledger.get_release(set_name, sequence).state is not ReleaseState.PENDING
+                ),
+                seconds,
             )
         return self._ledger.get_release(set_name, sequence)
 
-    def reconcile(self, set_name: str | None = None) -> tuple[int, int]:
-        """Write again what the store lost of the published releases; returns (releases checked, keys restored).
+    def stop_waiting(self) -> None:
+        """The service stops: whoever waits is answered now."""
+        with self._moved:
+            self._stopping = True
+            self._moved.notify_all()
 
-        Raises Unavailable.
+    def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> tuple[int, int]:
+        """Write again what the store lost or changed of the published releases; returns (releases checked, keys restored).
+
+        whole: compare every chunk's content; else lengths, manifests, and the content of a few chunks, of others each
+        time. Newest first, so that the pointer never comes by an older release. Raises Unavailable.
         """
         checked = restored = 0
+        outage = Outage()
         self._store.ping()  # an outage is noticed, and logged by the worker, before anybody publishes
+        self._warn_of_eviction()
         self._retire_overdue(set_name)
-        for release in self._ledger.releases_in_state(ReleaseState.PUBLISHED):
-            if set_name in (None, release.set_name):
+        published = self._ledger.releases_in_state(ReleaseState.PUBLISHED)
+        releases = [release for release in reversed(published) if set_name in (None, release.set_name)]
+        counts = {(release.set_name, release.sequence): chunk_count(release) for release in releases}
+        turn = set() if whole else self._rota.turn((*release, count) for release, count in counts.items())
+        for release in releases:
+            name, sequence = release.set_name, release.sequence
+            chunks = range(counts[name, sequence])
+            try:
                 checked += 1
-                try:
-                    with self.locks[release.set_name]:
-                        restored += self._restore(release)
-                except VeilsetError as error:  # the others still can be restored
-                    reason = error.details.get("kind", error.reason)
-                    log.warning("cannot restore", set=release.set_name, sequence=release.sequence, reason=reason)
+                with outage.of(name):
+                    restored += self._restore(
+                        release, chunks if whole else [index for index in chunks if (name, sequence, index) in turn]
+                    )
+            except (StateCorrupted, ReleaseRejected, NotFound) as error:  # the others still can be
+                file = error.details.get("file", "")
+                log.error("cannot restore", set=name, sequence=sequence, reason=error.reason, file=file)  # noqa: TRY400
+        outage.tell()
         return checked, restored
+
+    def _warn_of_eviction(self) -> None:
+        policy, before = self._store.evicts(), self._eviction_policy
+        if policy and policy != before:
+            log.warning("Redis may evict releases; set its maxmemory-policy to noeviction", policy=policy)
+        self._eviction_policy = policy
 
     def _retire_overdue(self, set_name: str | None) -> None:
         """Retire what a crash left between a release's mark and the retirement of its predecessors."""
@@ -124,88 +155,48 @@ class Delivery:
             with self.locks[name]:
                 self._retire(name)
 
-    def _restore(self, release: StoredRelease) -> int:
-        """Keys and pointer of one release; the caller holds its set's lock. Returns how many were restored."""
-        current = self._ledger.get_release(release.set_name, release.sequence)
-        if current.state is not ReleaseState.PUBLISHED:
-            return 0  # deleted or retired meanwhile
-        restored = self._restore_keys(release)
-        if self._store.latest(release.set_name) < release.sequence:
-            self._store.move_pointer(release.set_name, release.sequence)
-            restored += 1
-        return restored
+    def _restore(self, release: StoredRelease, compare: Collection[int]) -> int:
+        """Returns how many keys were restored; the pointer counts as one."""
+        with self.locks[release.set_name]:
+            current = self._ledger.get_release(release.set_name, release.sequence)
+            if current.state is not ReleaseState.PUBLISHED:
+                return 0  # deleted or retired meanwhile
+            return self._restoring.restore(release, compare)
 
-    def _restore_keys(self, release: StoredRelease) -> int:
-        sizes = chunk_sizes(open_manifest(release.manifest).vector_bytes)
-        missing = set(self._store.missing_chunks(release.set_name, release.sequence, release.manifest, sizes))
-        if not missing:
-            return 0
-        try:
-            return self._write_again(release, missing)
-        except (StateCorrupted, ReleaseRejected) as error:
-            log.error(  # noqa: TRY400 - by reason, not by text
-                "cannot restore", set=release.set_name, sequence=release.sequence, reason=error.reason
-            )
-            return 0  # the other releases still can be
+    def let_lost_go(self, set_name: str) -> None:
+        """After a confirmed loss: let go of the releases that only the store still knew, but for the one that it points at.
 
-    def _write_again(self, release: StoredRelease, missing: set[int]) -> int:
-        for index, chunk in enumerate(self._chunks(release)):
-            if index in missing:
-                self._store.restore(release.set_name, release.sequence, index, chunk)
-        if MANIFEST in missing:
-            self._store.restore(release.set_name, release.sequence, MANIFEST, release.manifest)
-        return len(missing)
+        That one was charged and is signed; readers who have seen it would refuse whatever the pointer could be moved back
+        to. It goes when the next release takes its place. Raises Unavailable.
+        """
+        with self.locks[set_name]:
+            newest = next(iter(self._ledger.list_releases(set_name, 0, 1)), None)
+            lost = range(newest.sequence + 1 if newest else 1, self._ledger.next_sequence(set_name))
+            shown = self._store.latest(set_name)
+            self._expire_lost(set_name, [sequence for sequence in lost if sequence != shown])
+
+    def _expire_lost_before(self, release: StoredRelease) -> None:
+        """Sequences below a release that no release in the ledger has."""
+        before = next(iter(self._ledger.list_releases(release.set_name, release.sequence, 1)), None)
+        first = before.sequence + 1 if before else 1
+        self._expire_lost(release.set_name, range(first, release.sequence))
+
+    def _expire_lost(self, set_name: str, sequences: Iterable[int]) -> None:
+        for sequence in sequences:
+            count = self._stored_chunks(set_name, sequence)
+            if count is not None:
+                self._store.expire(set_name, sequence, count, self._grace_seconds)
+
+    def _stored_chunks(self, set_name: str, sequence: int) -> int | None:
+        """How many chunks the store's own manifest tells; None if there is none, and no reader finds its bits then."""
+        with suppress(NotFound, ReleaseRejected):
+            return len(open_manifest(self._store.manifest(set_name, sequence)).chunk_sha256)
+        return None
 
     def forget(self, set_name: str, releases: Sequence[StoredRelease]) -> None:
         """Remove a set's pointer and releases from the store; the caller holds ``locks[set_name]``. Raises Unavailable."""
-        counts = [(release.sequence, len(open_manifest(release.manifest).chunk_sha256)) for release in releases]
-        self._store.remove(set_name, counts)
-
-
-class DeliveryWorker:
-    """A thread that delivers pending releases with capped back-off; reconciles and keeps house once a period."""
-
-    def __init__(self, delivery: Delivery, reconcile_seconds: float, housekeeping: Callable[[], object]) -> None:
-        self._delivery = delivery
-        self._housekeeping = housekeeping
-        self._reconcile_seconds = reconcile_seconds
-        self._wake = threading.Event()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Look at once."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """End the thread; what is pending stays pending."""
-        self._stop.set()
-        self._wake.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        pause = SHORTEST_PAUSE
-        next_reconcile = 0.0
-        while not self._stop.is_set():
-            try:
-                self._delivery.deliver_pending()
-                if time.monotonic() >= next_reconcile:
-                    self._housekeeping()
-                    self._delivery.reconcile()
-                    next_reconcile = time.monotonic() + self._reconcile_seconds
-                pause = SHORTEST_PAUSE
-                idle = max(0.0, next_reconcile - time.monotonic())
-            except VeilsetError as error:
-                log.warning("delivery delayed", reason=error.reason, kind=error.details.get("kind", ""))
-                idle = pause
-                pause = min(2 * pause, LONGEST_PAUSE)
-            except Exception as error:  # noqa: BLE001 - the thread must outlive what nobody foresaw
-                log.error("delivery failed", kind=type(error).__name__)  # noqa: TRY400 - its text may hold elements
-                idle = pause
-                pause = min(2 * pause, LONGEST_PAUSE)
-            self._wake.wait(idle)
-            self._wake.clear()
+        counts: dict[int, int | None] = {release.sequence: chunk_count(release) for release in releases}
+        for sequence in range(1, self._ledger.next_sequence(set_name)):  # a confirmed loss may have left some
+            if sequence not in counts:
+                counts[sequence] = self._stored_chunks(set_name, sequence)
+        self._store.remove(set_name, [(sequence, count) for sequence, count in counts.items() if count is not None])

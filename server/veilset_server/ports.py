@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Protocol
@@ -10,7 +10,20 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset_server.records import Account, Charge, Mark, SetDescription, StoredRelease, StoredSet, Upload
+from veilset.core.release import CHUNK_BYTES, ReleaseHeader
+from veilset_server.records import (
+    Account,
+    Charge,
+    Mark,
+    SetDescription,
+    StoredRelease,
+    StoredSet,
+    Upload,
+    UploadQuota,
+)
+
+VECTOR_CHUNK_BYTES = CHUNK_BYTES
+"""Raw vectors are read and checked in pieces as long as a release's chunks."""
 
 
 class Clock(Protocol):
@@ -44,9 +57,14 @@ class Ledger(Protocol):
     """
 
     def create_set(
-        self, description: SetDescription, budget_nano_epsilon: int, budget_delta: Fraction, max_sets: int
+        self,
+        description: SetDescription,
+        budget_nano_epsilon: int,
+        budget_delta: Fraction,
+        max_sets: int,
+        max_sets_of_owner: int | None = None,
     ) -> StoredSet:
-        """Raises InvalidInput, AlreadyExists, LimitExceeded (``max_sets`` are there already).
+        """Raises InvalidInput, AlreadyExists, LimitExceeded (so many are there already, in all or of the same owner).
 
         The budget is used only if the account is new.
         """
@@ -66,8 +84,8 @@ class Ledger(Protocol):
         Its pending releases become lost and its published ones expired, so that nothing delivers or restores them.
         """
 
-    def open_upload(self, set_id: int, upload_id: str) -> Upload:
-        """The upload of that id, made if new. Raises NotFound if the set is gone."""
+    def open_upload(self, set_id: int, upload_id: str, quota: UploadQuota | None = None) -> Upload:
+        """The upload of that id, made if new. Raises NotFound if the set is gone, LimitExceeded if a new one passes the quota."""
 
     def accept_upload(self, set_id: int, upload_id: str, count: int) -> None:
         """open → merging: the upload's elements are on disk and will be part of the set whatever happens now."""
@@ -75,8 +93,8 @@ class Ledger(Protocol):
     def finish_upload(self, set_id: int, upload_id: str, new_elements: int) -> None:
         """merging → finished, and proven_size grows by ``new_elements``."""
 
-    def merging_uploads(self) -> list[Upload]:
-        """Uploads that a crash left between accepted and finished."""
+    def merging_uploads(self, set_id: int | None = None) -> list[Upload]:
+        """Uploads that a crash or a fault left between accepted and finished, of one set or of all, by set and age."""
 
     def open_uploads(self, set_id: int) -> int:
         """Number of uploads of the set that are open."""
@@ -84,8 +102,8 @@ class Ledger(Protocol):
     def finished_uploads(self, set_id: int) -> int:
         """Number of uploads of the set that are finished."""
 
-    def uploads_opened_before(self, before_us: int) -> list[Upload]:
-        """Open uploads of all sets that were first opened before a time, in microseconds since the Unix epoch."""
+    def all_open_uploads(self) -> list[Upload]:
+        """Open uploads of all sets."""
 
     def drop_upload(self, set_id: int, upload_id: str) -> bool:
         """Forget an upload if it is still open; whether it was forgotten."""
@@ -165,17 +183,79 @@ class UploadSpool(Protocol):
         """Let go of the file; what is held stays."""
 
 
+class VectorSpool(Protocol):
+    """The chunks of one open merge on disk; survives SIGKILL after every append."""
+
+    @property
+    def chunks(self) -> int:
+        """Chunks below this index are held, or were left out as they are zero."""
+
+    @property
+    def indexes(self) -> Sequence[int]:
+        """The chunks held, by rising index."""
+
+    def append(self, index: int, bits: bytes) -> None:
+        """Hold a chunk at or above `chunks`.
+
+        Raises OutOfSequence (below it, or another stream goes on with the merge), NotFound (it was dropped), StorageFull
+        (nothing held).
+        """
+
+    def sha256(self, length: int) -> bytes:
+        """SHA-256 of the vector of ``length`` bytes; what was left out is zeros. Nothing can be appended then.
+
+        ValueError for a spool that was opened as accepted.
+        """
+
+    def sync(self) -> None:
+        """Return once everything held is on disk. Raises OutOfSequence and NotFound as ``append`` does."""
+
+    def read(self) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """The chunks again, each with the place of its first byte in the vector."""
+
+    def close(self) -> None:
+        """Let go of the file; what is held stays."""
+
+
+SpoolTrace = tuple[int, int] | None
+IdleAges = dict[tuple[int, str], tuple[float, SpoolTrace]]
+"""(set id, SHA-256 of the upload id in hexadecimal) → (seconds left alone, trace of its spool)."""
+
+
+class IdleRecord(Protocol):
+    """How long open uploads were left alone, over restarts. A help for memory: losing it only makes them stay longer."""
+
+    def read(self) -> IdleAges:
+        """What was last written; empty if there is nothing."""
+
+    def write(self, ages: IdleAges) -> None:
+        """Put ``ages`` in its place. Raises StorageFull."""
+
+
 class VectorStore(Protocol):
     """The files of the state folder: raw vectors, upload spools, release artefacts."""
 
     def create_vector(self, set_id: int, length: int) -> None:
         """A raw vector of ``length`` zero bytes, its blocks allocated; one that is there stays. Raises StorageFull."""
 
-    def open_vector(self, set_id: int, length: int) -> AbstractContextManager[NDArray[np.uint8]]:
-        """The raw vector as a writable map of shape (length,). Raises StateCorrupted if the file is not as declared."""
+    def read_vector(self, set_id: int, length: int) -> Iterator[NDArray[np.uint8]]:
+        """The raw vector by chunks of `VECTOR_CHUNK_BYTES`, each a copy that was found to be what was last merged.
 
-    def sync_vector(self, vector: NDArray[np.uint8]) -> None:
-        """Return once the mapped vector is on disk."""
+        Raises StateCorrupted naming the file at the first chunk that is not, or at once if the file is not as declared.
+        """
+
+    def change_vector(
+        self, set_id: int, length: int, upload_id: str, touched: Callable[[], Collection[int]], positions: int | None
+    ) -> AbstractContextManager[NDArray[np.uint8]]:
+        """The raw vector as a writable array of shape (length,), to OR an accepted upload's bits into.
+
+        touched: tells the chunks in which the upload has bits, exactly; asked only if that is needed. positions: at most how
+        many bits it has; None if touched knows without looking. Every chunk that may change is checked; where an earlier
+        merge of this same upload was interrupted, what becomes of them is (in a long vector, those that it touches may be
+        half-way and pass). The array may be a copy.
+        Behind the block all is on disk, checksums too.
+        Raises StateCorrupted naming the file, StorageFull. If the block raises, the merge counts as interrupted.
+        """
 
     def open_spool(self, set_id: int, upload_id: str, *, accepted: bool = False) -> UploadSpool:
         """The spool of an upload, made if new unless ``accepted``; a torn last batch is cut off.
@@ -183,8 +263,14 @@ class VectorStore(Protocol):
         Raises StorageFull, StateCorrupted (an acknowledged batch is damaged or missing, or an accepted upload's spool is).
         """
 
-    def remove_idle_spool(self, set_id: int, upload_id: str, before_us: int) -> bool:
-        """Delete a spool unless it was opened or appended to since ``before_us``; whether it is gone."""
+    def open_vector_spool(self, set_id: int, upload_id: str, *, accepted: bool = False) -> VectorSpool:
+        """The same for a merge; ids of both kinds of upload have to differ."""
+
+    def spool_trace(self, set_id: int, upload_id: str) -> SpoolTrace:
+        """What changes whenever the spool is opened or appended to; None if there is no spool."""
+
+    def remove_idle_spool(self, set_id: int, upload_id: str, trace: SpoolTrace) -> bool:
+        """Delete a spool unless it was opened or appended to since it had that trace; whether it is gone."""
 
     def remove_spool(self, set_id: int, upload_id: str) -> None:
         """Delete a spool; no error if it is gone."""
@@ -218,6 +304,16 @@ class Anchor(Protocol):
         """Raise both to ``mark``, durably; never lowers one."""
 
 
+class Signer(Protocol):
+    """Signs release headers with this service's keys."""
+
+    def sign(self, header: ReleaseHeader) -> bytes:
+        """The manifest: the header with the signature of every key that signs now."""
+
+    def public_keys(self) -> Collection[bytes]:
+        """Raw public keys of all that ever signed, retired ones too."""
+
+
 class ReleaseStore(Protocol):
     """Where readers fetch releases: Redis or Valkey. All writes are idempotent. Raises Unavailable."""
 
@@ -236,6 +332,9 @@ class ReleaseStore(Protocol):
     def missing_chunks(self, set_name: str, sequence: int, manifest: bytes, sizes: Sequence[int]) -> list[int]:
         """Which keys of a release are gone or of the wrong length: chunk indexes, -1 for the manifest."""
 
+    def changed_chunks(self, set_name: str, sequence: int, sha256: Mapping[int, bytes]) -> list[int]:
+        """Which of these chunks (index → SHA-256) have another content. Reads all of them."""
+
     def restore(self, set_name: str, sequence: int, index: int, value: bytes) -> None:
         """Write one key again; index -1 is the manifest."""
 
@@ -247,3 +346,6 @@ class ReleaseStore(Protocol):
 
     def ping(self) -> None:
         """Raises Unavailable if the store does not answer or takes no writes."""
+
+    def evicts(self) -> str:
+        """By which policy the store may throw releases out when memory is short; empty if by none, or if it does not say."""

@@ -7,10 +7,9 @@ are always at hand, so a restart delivers them again instead of drawing noise an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from veilset.core.bitset import count_ones
@@ -18,12 +17,12 @@ from veilset.core.budget import format_delta
 from veilset.core.calibration import CalibratedResponse, calibrate
 from veilset.core.release import CHUNK_BYTES, NoisyCount, ReleaseHeader
 from veilset.core.response import perturb
-from veilset.core.signing import sign_header
 from veilset.errors import FailedPrecondition, InvalidInput, MinimumSizeUnproved, VeilsetError
 from veilset_server.budget_refusal import budget_exceeded
 from veilset_server.counting import CountPurchase, count_noise, noisy_count, price
 from veilset_server.locks import KeyedLocks
-from veilset_server.ports import Clock, Entropy, KeyStream, Ledger, VectorStore
+from veilset_server.merging import Merging
+from veilset_server.ports import Clock, Entropy, KeyStream, Ledger, Signer, VectorStore
 from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
 from veilset_server.rollback import RollbackGuard
 
@@ -39,16 +38,18 @@ class Publishing:
         files: VectorStore,
         entropy: Entropy,
         clock: Clock,
-        signing_keys: Sequence[Ed25519PrivateKey],
+        signer: Signer,
         set_locks: KeyedLocks,
+        merging: Merging,
         guard: RollbackGuard,
     ) -> None:
         self._ledger = ledger
         self._files = files
         self._entropy = entropy
         self._clock = clock
-        self._signing_keys = signing_keys
+        self._signer = signer
         self._set_locks = set_locks
+        self._merging = merging
         self._guard = guard
         self._account_locks = KeyedLocks()
 
@@ -64,7 +65,8 @@ class Publishing:
 
         count: what to spend on a noisy count beside the bits. On return the release is on disk and charged, and nothing
         of it has left the service. Raises NotFound, InvalidInput, FailedPrecondition, MinimumSizeUnproved,
-        BudgetExceeded, StorageFull, StateRolledBack, Unavailable (no Redis, or one without writes); nothing is charged then.
+        BudgetExceeded, StorageFull, StateRolledBack, StateCorrupted (naming the damaged file), Unavailable (no Redis, or one
+        without writes); nothing is charged then.
         """
         found = self.find(set_name, request_id)
         if found is not None:
@@ -74,7 +76,10 @@ class Publishing:
         self._guard.check(set_name, stored.description.account)
         with self._set_locks[stored.set_id]:
             found = self._ledger.find_release(set_name, request_id)
-            return found if found is not None else self._make(stored, request_id, count)
+            if found is not None:
+                return found
+            self._merging.complete(stored)
+            return self._make(self._ledger.get_set_by_id(stored.set_id), request_id, count)
 
     def _make(self, stored: StoredSet, request_id: str, purchase: CountPurchase | None) -> StoredRelease:
         description = stored.description
@@ -85,13 +90,16 @@ class Publishing:
         self._refuse(description, charge)
         response = calibrate(description.filter, description.privacy)
         sequence = self._ledger.next_sequence(description.name)
-        with self._files.open_vector(stored.set_id, description.filter.vector_bytes) as raw:
-            self._prove_min_size(stored, raw)
-            stream = self._entropy.keystream()
-            count = noisy_count(count_ones(raw), noise, stream) if noise is not None else None
-            hashes: list[bytes] = []
-            chunks = _noisy_chunks(raw, description.filter.bits, response.threshold, stream, hashes)
-            self._files.write_artefact(stored.set_id, sequence, chunks, description.filter.vector_bytes)
+        unproved = stored.proven_size < description.privacy.min_size != 1
+        ones = self._ones(stored) if unproved or noise is not None else 0
+        if unproved:
+            _prove_min_size(description, ones)
+        stream = self._entropy.keystream()
+        count = noisy_count(ones, noise, stream) if noise is not None else None
+        hashes: list[bytes] = []
+        raw = self._files.read_vector(stored.set_id, description.filter.vector_bytes)
+        chunks = _noisy_chunks(raw, description.filter.bits, response.threshold, stream, hashes)
+        self._files.write_artefact(stored.set_id, sequence, chunks, description.filter.vector_bytes)
         try:
             with self._account_locks[description.account]:
                 return self._commit(stored, request_id, sequence, response, tuple(hashes), charge, count)
@@ -134,7 +142,7 @@ class Publishing:
             sequence=sequence,
             request_id=request_id,
             state=ReleaseState.PENDING,
-            manifest=sign_header(header, self._signing_keys),
+            manifest=self._signer.sign(header),
         )
         self._ledger.charge_release(release, description.account, charge, account.spent_nano_epsilon)
         self._guard.record(description.name, sequence, self._ledger.get_account(description.account))
@@ -148,26 +156,28 @@ class Publishing:
         if charge.nano_epsilon > left_epsilon or charge.delta > left_delta:
             raise budget_exceeded(account, charge)
 
-    def _prove_min_size(self, stored: StoredSet, raw: NDArray[np.uint8]) -> None:
-        """An element sets at most k bits, so ones/k bounds the number of distinct elements too, also after a crash."""
-        promised = stored.description.privacy.min_size
-        if promised == 1 or stored.proven_size >= promised:
-            return
-        if -(-count_ones(raw) // stored.description.filter.hashes) < promised:
-            raise MinimumSizeUnproved(
-                f"set {stored.description.name}: cannot prove its promised min_size of {promised}; add elements, or "
-                "create a set that promises less",
-                field="min_size",
-                promised=promised,
-            )
+    def _ones(self, stored: StoredSet) -> int:
+        """Ones of the raw vector. Secret."""
+        return sum(map(count_ones, self._files.read_vector(stored.set_id, stored.description.filter.vector_bytes)))
+
+
+def _prove_min_size(description: SetDescription, ones: int) -> None:
+    """An element sets at most k bits, so ones/k bounds the number of distinct elements too, also after a crash."""
+    promised = description.privacy.min_size
+    if -(-ones // description.filter.hashes) < promised:
+        raise MinimumSizeUnproved(
+            f"set {description.name}: cannot prove its promised min_size of {promised}; add elements, or "
+            "create a set that promises less",
+            field="min_size",
+            promised=promised,
+        )
 
 
 def _noisy_chunks(
-    raw: NDArray[np.uint8], bits: int, threshold: int, stream: KeyStream, hashes: list[bytes]
+    raw: Iterator[NDArray[np.uint8]], bits: int, threshold: int, stream: KeyStream, hashes: list[bytes]
 ) -> Iterator[bytes]:
     """Perturb chunk by chunk, so that memory does not grow with the vector; append each chunk's SHA-256 to ``hashes``."""
-    for start in range(0, len(raw), CHUNK_BYTES):
-        piece = raw[start : start + CHUNK_BYTES]
-        chunk = perturb(piece, min(8 * len(piece), bits - 8 * start), threshold, stream).tobytes()
+    for index, piece in enumerate(raw):
+        chunk = perturb(piece, min(8 * len(piece), bits - 8 * CHUNK_BYTES * index), threshold, stream).tobytes()
         hashes.append(hashlib.sha256(chunk).digest())
         yield chunk

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from veilset_server.ingest import Ingest
+from veilset_server.merging import Merging
 from veilset_server.ports import Ledger, VectorStore
 from veilset_server.records import ReleaseState, StoredSet
 from veilset_server.rollback import RollbackGuard
@@ -14,15 +14,13 @@ from veilset_server.rollback import RollbackGuard
 log = structlog.get_logger(__name__)
 
 
-def recover(ledger: Ledger, files: VectorStore, ingest: Ingest, guard: RollbackGuard) -> None:
+def recover(ledger: Ledger, files: VectorStore, merging: Merging, guard: RollbackGuard) -> None:
     """Finish accepted uploads, bring the anchor up, and drop what was never charged. Charged releases are the delivery
-    worker's to deliver.
+    worker's to deliver. A set whose accepted upload cannot be finished is logged and refuses; the others go on.
 
     Artefacts without a live release were never visible (or belong to a deleted or retired one), so they go.
     """
-    merging = ledger.merging_uploads()
-    for upload in merging:
-        ingest.repair_by_id(upload.set_id, upload.upload_id)
+    completed = merging.complete_all()
     for stored in all_sets(ledger):
         description = stored.description
         guard.catch_up(description.name, ledger.get_account(description.account))
@@ -34,7 +32,7 @@ def recover(ledger: Ledger, files: VectorStore, ingest: Ingest, guard: RollbackG
     orphans = [artefact for artefact in files.artefacts() if artefact not in live]
     for set_id, sequence in orphans:
         files.remove_artefact(set_id, sequence)
-    log.info("recovered", uploads=len(merging), artefacts_dropped=len(orphans))
+    log.info("recovered", uploads=completed, artefacts_dropped=len(orphans))
 
 
 def all_sets(ledger: Ledger) -> Iterator[StoredSet]:

@@ -8,7 +8,6 @@ empty Redis, no anchor file and a fresh ledger look like a new service.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -24,7 +23,7 @@ from veilset.errors import (
     StateRolledBack,
     StorageFull,
 )
-from veilset_server.ports import Anchor, Ledger, ReleaseStore
+from veilset_server.ports import Anchor, Ledger, ReleaseStore, Signer
 from veilset_server.records import Account, Charge, Mark
 
 log = structlog.get_logger(__name__)
@@ -42,13 +41,13 @@ class Loss:
 
 
 class RollbackGuard:
-    """Compares the ledger with the anchor and with Redis. public_keys: raw keys of this service's own signatures."""
+    """Compares the ledger with the anchor and with Redis. signer: whose keys, retired ones too, made what counts as ours."""
 
-    def __init__(self, ledger: Ledger, store: ReleaseStore, anchor: Anchor, public_keys: Collection[bytes]) -> None:
+    def __init__(self, ledger: Ledger, store: ReleaseStore, anchor: Anchor, signer: Signer) -> None:
         self._ledger = ledger
         self._store = store
         self._anchor = anchor
-        self._public_keys = public_keys
+        self._signer = signer
 
     def check(self, set_name: str, account_name: str) -> None:
         """Raises StateRolledBack if a release of this set, or a charge to its account, is known that the ledger lacks;
@@ -88,7 +87,7 @@ class RollbackGuard:
         if not sequence:
             return NOTHING
         try:
-            header = open_manifest(self._store.manifest(set_name, sequence), self._public_keys)
+            header = open_manifest(self._store.manifest(set_name, sequence), self._signer.public_keys())
         except (ReleaseRejected, NotFound):
             if sequence < self._ledger.next_sequence(set_name):
                 return NOTHING  # lost or damaged keys of a release that the ledger knows: reconcile restores them
@@ -116,7 +115,7 @@ class RollbackGuard:
         known = Mark(self._ledger.next_sequence(set_name) - 1, account.spent_nano_epsilon, account.spent_delta)
         mark = self._anchor.read(set_name, account.name)
         if (known.sequence, known.nano_epsilon) > (mark.sequence, mark.nano_epsilon):
-            self._anchor.write(set_name, account.name, known)
+            self.record(set_name, known.sequence, account)  # a full disk keeps no service from starting
 
     def confirm(self, set_name: str, epsilon: float, delta: float, reason: str) -> Account:
         """Charge an operator's statement of what was lost, at least what is known, and let publishing go on.

@@ -1,4 +1,4 @@
-"""A wall clock ten years off, or jumping under the running service: budgets, releases and uploads do not care."""
+"""A wall clock ten years off, at a start or jumping under the running service: budgets, releases and uploads do not care."""
 
 from __future__ import annotations
 
@@ -70,6 +70,9 @@ def test_a_clock_that_jumps(
                 stream.send(raw_batch(2, [b"c"]), finish(2))
                 assert stream.acknowledged() == (2, 2)
                 assert stream.finished() == 2
+            with RawUpload(stub, open_upload("s", "kept"), raw_batch(1, [b"d"])) as stream:
+                stream.opened()
+                assert stream.acknowledged() == (1, 1)
         created = [release_year(process, number) for number in (1, 2)]
         assert created[0] - created[1] in (19, 20)  # the clock did jump
         for jump in ("-3650d", "+3650d", "+0"):
@@ -81,6 +84,11 @@ def test_a_clock_that_jumps(
                 with process.connect() as service:
                     assert service.budget("s").charges == 3
                     assert service.publish("s", request_id="0").sequence == 1
+                with process.stub() as stub, RawUpload(stub, open_upload("s", "kept")) as stream:
+                    assert stream.opened().elements == 1, "an open upload was dropped, as if it were ten years old"
+        with process.stub() as stub, RawUpload(stub, open_upload("s", "kept"), finish(1)) as stream:
+            stream.opened()
+            assert stream.finished() == 1
         with process.connect() as service:
             assert service.publish("s", request_id="last").sequence == 4
             with pytest.raises(BudgetExceeded):

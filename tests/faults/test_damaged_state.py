@@ -1,5 +1,5 @@
-"""Damaged files in the state folder: refused with one line that names the file, or, for a pending release, lost and still
-charged. Never a silent reset."""
+"""Damaged files in the state folder: refused with one line that names the file, by the start or, where only one set needs the
+file, by that set; or, for a pending release, lost and still charged. Never a silent reset."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from harness.programs import veilset
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
-from harness.vectors import redis_content
-from veilset.errors import Unavailable
+from harness.vectors import expected_vector, raw_vector, redis_content
+from veilset.errors import StateCorrupted, Unavailable
 from veilset.reader import open_view
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -29,15 +29,17 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "gone": lambda path: path.unlink(),
 }
-# File → damages that a start need not notice. SQLite and the spool know how long they are. Raw vectors carry no checksum,
-# so only their length shows. Without an anchor Redis knows the rest.
+# File → damages that need not be noticed. SQLite and the spool know how long they are. Without an anchor Redis knows the rest.
 FILES = {
     "state/ledger.db": ("longer",),
     "state/format.json": ("longer",),
     "state/signing.pem": (),
-    "state/vectors/*.bits": ("one bit", "first bit", "zeros"),
-    "state/spools/*.spool": ("longer",),
     "state.anchor": ("gone", "longer"),
+}
+FILES_OF_A_SET: dict[str, tuple[str, ...]] = {
+    "state/vectors/1.bits": (),
+    "state/vectors/1.sums": (),
+    "state/spools/*.spool": ("longer",),
 }
 
 
@@ -74,7 +76,8 @@ def healthy(tmp_path_factory: pytest.TempPathFactory, redis: RedisServer) -> Pat
             service.create_set("s", size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=5)
             service.add("s", ["a", "b"])
             assert service.publish("s", request_id="1").state == "published"
-        snare.write_text('{"step": "files.sync_vector", "when": "before", "call": 1, "id": 1}')
+            service.create_set("other", size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=20)
+        snare.write_text('{"step": "vector.sync", "when": "before", "call": 1, "id": 1}')
         with process.stub() as stub, RawUpload(stub, open_upload("s", "u"), raw_batch(1, [b"c"]), finish(1)) as stream:
             stream.failure()
         process.kill()
@@ -108,6 +111,50 @@ def test_a_damaged_file_is_named_and_refused(
     ):
         assert service.publish("s", request_id="1").sequence == 1
         assert service.budget("s").charges == 1
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("file", FILES_OF_A_SET)
+def test_a_damaged_file_of_one_set_is_named_by_that_set_alone(
+    healthy: Path, tmp_path: Path, redis: RedisServer, file: str, trying: Trying
+) -> None:
+    """Whether an upload's merge was interrupted or all was well: its set publishes nothing and takes nothing, the other does
+    both; the file stays as it is, and once it is put right, all goes on with nothing lost."""
+    shutil.copytree(healthy / "state", tmp_path / "state")
+    shutil.copy(healthy / "state.anchor", tmp_path)
+    redis.command("FLUSHALL")  # what the service with the other file published
+    (path,) = tmp_path.glob(file)
+    good = path.read_bytes()
+    for number, (damage, apply) in enumerate(DAMAGES.items()):
+        if damage in FILES_OF_A_SET[file]:
+            continue
+        with trying(f"damaged {file.removeprefix('state/')}"):
+            apply(path)
+            bad = path.read_bytes() if path.exists() else None
+            with (
+                running(ServiceProcess(tmp_path / "state", ("--redis", redis.url))) as process,
+                process.connect() as service,
+            ):
+                for _ in range(2):
+                    with pytest.raises(StateCorrupted) as refused:
+                        service.publish("s", request_id="new")
+                    assert path.name in refused.value.message, damage
+                    with pytest.raises(StateCorrupted, match=path.name.replace(".", r"\.")):
+                        service.add("s", ["d"], upload_id="v")
+                assert service.publish("s", request_id="1").sequence == 1  # what was made does not need the file
+                assert service.add("other", [f"{number}"]).elements == 1
+                assert service.publish("other", request_id=f"{number}").state == "published"
+                refusals = {record.get("file") for record in process.log_records() if record["event"] == "set refuses"}
+                assert refusals <= {str(path.relative_to(tmp_path / "state"))}
+            assert (path.read_bytes() if path.exists() else None) == bad, f"{damage}: it was changed"
+            path.write_bytes(good)
+    with (
+        running(ServiceProcess(tmp_path / "state", ("--redis", redis.url))) as process,
+        process.connect() as service,
+    ):
+        shape = service.get_set("s").filter
+        assert raw_vector(process.state, "s") == expected_vector(shape, [b"a", b"b", b"c"])
+        assert service.publish("s", request_id="new").sequence == 2
 
 
 @pytest.mark.parametrize(

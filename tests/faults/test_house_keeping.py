@@ -18,7 +18,7 @@ from harness.vectors import redis_content
 from veilset.core.release import check_chunk
 from veilset.core.signing import open_manifest
 from veilset.reader import open_view
-from veilset.sources import open_source
+from veilset.sources import RedisSource
 from veilset.v1 import membership_pb2 as pb
 
 GRACE_SECONDS = 3
@@ -54,7 +54,7 @@ def test_old_releases_go_after_a_grace_in_which_a_reader_finishes(
         )
         service.add("s", ["a"])
         service.publish("s", request_id="1")
-        with closing(open_source(redis.url, "s")) as source:
+        with closing(RedisSource(redis.url, "s")) as source:
             header = open_manifest(source.manifest(source.latest()))
             check_chunk(header, 0, source.chunk(1, 0))
             for number in range(2, 6):

@@ -25,7 +25,9 @@ STEPS = (
     ("ledger.accept_upload", 1),
     ("bloom.insert", 1),
     ("bloom.insert", 2),
-    ("files.sync_vector", 1),
+    ("sums.write", 1),
+    ("vector.sync", 1),
+    ("sums.write", 2),
     ("ledger.finish_upload", 1),
     ("files.remove_spool", 1),
 )
@@ -36,7 +38,14 @@ SHORT = (
     ("bloom.insert", 2),
     ("ledger.finish_upload", 1),
 )
-RECOVERY_STEPS = (("bloom.insert", 1), ("files.sync_vector", 1), ("ledger.finish_upload", 1), ("files.remove_spool", 1))
+RECOVERY_STEPS = (
+    ("sums.write", 1),
+    ("bloom.insert", 1),
+    ("vector.sync", 1),
+    ("sums.write", 2),
+    ("ledger.finish_upload", 1),
+    ("files.remove_spool", 1),
+)
 CREATION_STEPS = (("ledger.create_set", 1), ("files.create_vector", 1), ("sync_file", 1), ("sync_file", 2))
 DELETION_STEPS = (
     ("store.remove", 1),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 from ledger_copy import read_ledger
+from redis import Redis
 from stricken import wait_for
 
 from harness.fault_tally import Trying
@@ -31,6 +33,7 @@ QUICK = (
     str(RECONCILE_SECONDS),
 )
 BITS = 20_000_000  # three chunks
+MINUTE = 60.0
 
 
 def create(service: Service) -> None:
@@ -99,6 +102,22 @@ def too_few_replicas(redis: RedisServer) -> Iterator[None]:
     redis.command("CONFIG", "SET", "min-replicas-to-write", "0")
 
 
+def loading(redis: RedisServer) -> Iterator[None]:
+    """LOADING: restarted, it reads a dump that takes long."""
+    redis.restart_loading()
+    yield
+    redis.end_loading()
+
+
+def another_password(redis: RedisServer) -> Iterator[None]:
+    """NOAUTH, for new connections and those that are there: an operator changed the password, and changes it back."""
+    redis.command("CONFIG", "SET", "requirepass", "changed")
+    with Redis(port=redis.port, password="changed") as client:  # noqa: S106 - a test's
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        yield
+        client.config_set("requirepass", "")
+
+
 def no_permission(redis: RedisServer) -> Iterator[None]:
     """NOPERM: an access rule was changed under the running service."""
     redis.command("ACL", "SETUSER", "default", "-set")
@@ -116,6 +135,8 @@ def no_permission(redis: RedisServer) -> Iterator[None]:
         pytest.param(cannot_save, marks=pytest.mark.faults),
         pytest.param(too_few_replicas, marks=pytest.mark.faults),
         pytest.param(no_permission, marks=pytest.mark.faults),
+        pytest.param(another_password, marks=pytest.mark.faults),
+        pytest.param(loading, marks=pytest.mark.faults),
     ],
     ids=lambda outage: outage.__name__.replace("_", " "),
 )
@@ -125,7 +146,7 @@ def test_an_outage(
     outage: Callable[[RedisServer], Iterator[None]],
     trying: Trying,
 ) -> None:
-    """A release charged just before arrives after it; one asked for meanwhile is refused and charges nothing."""
+    """The same bytes are back soon after it; a release asked for meanwhile is refused and charges nothing; uploads go on."""
     redis = start_redis()
     process = start_service("--redis", redis.url, *QUICK)
     with trying(f"Redis {outage.__name__.replace('_', ' ')}"), process.connect() as service:
@@ -145,6 +166,33 @@ def test_an_outage(
         assert service.budget("s").charges == 3
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("outage", [killed, hanging], ids=["killed", "hanging"])
+def test_an_outage_of_a_minute(
+    start_service: Callable[..., ServiceProcess],
+    start_redis: Callable[..., RedisServer],
+    outage: Callable[[RedisServer], Iterator[None]],
+    trying: Trying,
+) -> None:
+    """Long enough for every pause between tries to be the longest: the same bytes are back within ten seconds, with the
+    time-outs and the period that a service has without being told."""
+    redis = start_redis()
+    process = start_service("--redis", redis.url)
+    with trying(f"Redis {outage.__name__} for a minute"), process.connect() as service:
+        create(service)
+        before = redis_content(redis.url)
+        with contextmanager(outage)(redis):
+            began, uploads = time.monotonic(), 0
+            while time.monotonic() - began < MINUTE:
+                assert service.add("s", [f"{uploads}-{element}" for element in range(100)]).elements == 100
+                uploads += 1
+                time.sleep(1.0)
+        assert wait_for(lambda: before.items() <= redis_content(redis.url).items(), 10.0)
+        assert service.budget("s").charges == 2
+        assert service.publish("s", request_id="3").state == "published"
+        print(f"\n{uploads} uploads during {MINUTE:.0f} s without Redis ({outage.__name__})")
+
+
 def test_a_flush_between_charge_and_delivery(
     start_service: Callable[..., ServiceProcess], start_redis: Callable[..., RedisServer], trying: Trying
 ) -> None:
@@ -161,6 +209,9 @@ def test_a_flush_between_charge_and_delivery(
             ("DEL", "veilset:s:1:manifest"),
             ("SETRANGE", "veilset:s:2:bits:2", str(1 << 20), "x"),
             ("SET", "veilset:s:2:bits:0", "short"),
+            ("SETRANGE", "veilset:s:2:bits:1", "1000", "tampered"),
+            ("SETRANGE", "veilset:s:1:bits:0", "0", "tampered"),
+            ("SETRANGE", "veilset:s:1:manifest", "20", "tampered"),
             ("SET", "veilset:s:1:manifest", "forged"),
             ("SET", "veilset:s:latest", "1"),
             ("SET", "veilset:s:latest", "nonsense"),

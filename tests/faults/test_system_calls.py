@@ -28,7 +28,16 @@ KILLED_AT = {
     "write": 6,
     "fallocate": 2,
 }
-KILLED_UPLOAD_AT = {"fsync": 4, "fdatasync": 6, "pwritev2": 3, "msync": 1, "unlink": 3, "pwrite64": 6, "ftruncate": 1}
+KILLED_UPLOAD_AT = {
+    "fsync": 7,
+    "fdatasync": 6,
+    "rename": 3,
+    "pwritev2": 3,
+    "msync": 1,
+    "unlink": 3,
+    "pwrite64": 6,
+    "ftruncate": 1,
+}
 
 _numbers = itertools.count(1)
 

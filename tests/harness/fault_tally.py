@@ -30,16 +30,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Reports come from the workers too, if there are any; so the counts travel with them."""
     tried: Counter[str] = Counter()
     survived: Counter[str] = Counter()
+    figures: list[str] = []
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", None) != "call":
                 continue
+            if any(name == _PROPERTY for name, _ in report.user_properties) and report.passed:
+                figures += filter(None, report.capstdout.splitlines())  # what it measured; -s does not come by workers
             for name, value in report.user_properties:
                 if name == _PROPERTY:
                     fault, over = value
                     (survived if over else tried)[fault] += 1
     if not tried:
         return
+    if figures:
+        terminalreporter.section("figures")
+        for line in figures:
+            terminalreporter.write_line(line)
     terminalreporter.section("faults tried and survived")
     for fault in sorted(tried):
         terminalreporter.write_line(f"{fault:<72} {tried[fault]:>5} {survived[fault]:>5}")

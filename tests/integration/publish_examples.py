@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from storage_examples import LEDGER_ID, MAX_SETS, StoppedClock, new_files
 
 from veilset.core.budget import NANO, charge_delta
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.release import ReleaseHeader
+from veilset.core.signing import sign_header
 from veilset.errors import NotFound, StorageFull
+from veilset_server.abandoned_uploads import AbandonedUploads
 from veilset_server.adapters.entropy import AesKeyStream, OsEntropy
+from veilset_server.adapters.idle_file import IdleFile
 from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.counting import CountPurchase
 from veilset_server.delivery import Delivery
 from veilset_server.ingest import Ingest
 from veilset_server.locks import KeyedLocks
+from veilset_server.merging import Merging
+from veilset_server.ports import Signer
 from veilset_server.publishing import Publishing
 from veilset_server.records import Account, Mark, SetDescription, StoredRelease
 from veilset_server.recovery import recover
@@ -106,25 +113,38 @@ class RecordingEntropy(OsEntropy):
         return stream
 
 
+class OneKey:
+    """Signer port with a key that never changes."""
+
+    def sign(self, header: ReleaseHeader) -> bytes:
+        return sign_header(header, [KEY])
+
+    def public_keys(self) -> Collection[bytes]:
+        return {KEY.public_key().public_bytes_raw()}
+
+
 class Desk:
     """The use cases around one state folder; made anew on the same folder it is the service after a restart."""
 
-    def __init__(self, folder: Path, anchor: MemoryAnchor, store: MemoryStore) -> None:
+    def __init__(self, folder: Path, anchor: MemoryAnchor, store: Any, signer: Signer | None = None) -> None:
         path = folder / LEDGER_NAME
         clock = StoppedClock()
+        signer = signer or OneKey()
         self.ledger = (SqliteLedger if path.exists() else SqliteLedger.create)(path, LEDGER_ID, clock)
         self.files = new_files(folder)
         self.anchor, self.store = anchor, store
         self.entropy = RecordingEntropy()
         locks = KeyedLocks()
-        self.guard = RollbackGuard(self.ledger, store, anchor, [KEY.public_key().public_bytes_raw()])  # type: ignore[arg-type]
-        self.ingest = Ingest(self.ledger, self.files, locks)
-        self.publishing = Publishing(self.ledger, self.files, self.entropy, clock, [KEY], locks, self.guard)
-        self.delivery = Delivery(self.ledger, self.files, store)  # type: ignore[arg-type]
-        recover(self.ledger, self.files, self.ingest, self.guard)
+        self.guard = RollbackGuard(self.ledger, store, anchor, signer)
+        merging = Merging(self.ledger, self.files, locks)
+        abandoned = AbandonedUploads(self.ledger, self.files, IdleFile(folder), 3600.0)
+        self.ingest = Ingest(self.ledger, self.files, locks, merging, abandoned)
+        self.publishing = Publishing(self.ledger, self.files, self.entropy, clock, signer, locks, merging, self.guard)
+        self.delivery = Delivery(self.ledger, self.files, store)
+        recover(self.ledger, self.files, merging, self.guard)
 
-    def create(self, min_size: int = 1, hashes: int = 3, budget: int = 2) -> SetDescription:
-        shape = FilterParameters(1 << 20, hashes, seed=self.entropy.seed32())
+    def create(self, min_size: int = 1, hashes: int = 3, budget: int = 2, bits: int = 1 << 20) -> SetDescription:
+        shape = FilterParameters(bits, hashes, seed=self.entropy.seed32())
         privacy = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, min_size=min_size)
         description = SetDescription("set", shape, privacy, Normalization.NONE, "set", 0, 1000, shared_seed=False)
         stored = self.ledger.create_set(description, budget * NANO, charge_delta(1e-6), MAX_SETS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition
 from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.adapters.vector_files import VectorFiles
+from veilset_server.ports import VECTOR_CHUNK_BYTES
 from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
 
 LEDGER_ID = "0123456789abcdef0123456789abcdef"
@@ -100,6 +102,19 @@ def publish(ledger: SqliteLedger, stored: StoredSet, request_id: str, charge: Ch
         except (FailedPrecondition, AlreadyExists):
             continue
         return release
+
+
+def changing(
+    files: VectorFiles, set_id: int, length: int, upload_id: str = "u"
+) -> AbstractContextManager[NDArray[np.uint8]]:
+    """The raw vector, to set bits in: as a merge that may touch all of it."""
+    chunks = range(-(-length // VECTOR_CHUNK_BYTES))
+    return files.change_vector(set_id, length, upload_id, touched=lambda: chunks, positions=8 * length)
+
+
+def whole(files: VectorFiles, set_id: int, length: int) -> bytes:
+    """The raw vector, checked."""
+    return b"".join(chunk.tobytes() for chunk in files.read_vector(set_id, length))
 
 
 def digests_of(batch: int, count: int = 5) -> NDArray[np.uint64]:

@@ -7,10 +7,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from storage_examples import StoppedClock, add_set, charge_of, digests_of, publish
+from storage_examples import StoppedClock, add_set, changing, charge_of, digests_of, publish, whole
 
 from veilset.errors import StorageFull
 from veilset_server.adapters.opened_state import OpenedState, open_state
@@ -32,7 +33,7 @@ def state(tmp_path: Path) -> Iterator[OpenedState]:
         with open_state(volume / "state", StoppedClock()) as opened:
             yield opened
     finally:
-        subprocess.run(["umount", str(volume)], check=True)
+        subprocess.run(["umount", "--lazy", str(volume)], check=True)  # an exception may still hold a map
 
 
 def fill_up(state: OpenedState) -> Path:
@@ -62,11 +63,17 @@ def test_a_vector_that_does_not_fit_is_refused_when_it_is_made(state: OpenedStat
         state.files.create_vector(1, 2 * BYTES)
     assert names(state) == before
     state.files.create_vector(1, BYTES // 2)
-    with state.files.open_vector(1, BYTES // 2) as vector:
-        fill_up(state)
+    with ExitStack() as stack:
+        stack.enter_context(pytest.raises(StorageFull, match=r"vectors/1\.sums"))
+        vector = stack.enter_context(changing(state.files, 1, BYTES // 2))
+        ballast = fill_up(state)
         vector[:] = 0xFF
-        state.files.sync_vector(vector)
-        assert vector.min() == 0xFF
+    with pytest.raises(StorageFull, match=r"vectors/1\.sums"), changing(state.files, 1, BYTES // 2):
+        pass
+    ballast.unlink()
+    with changing(state.files, 1, BYTES // 2) as vector:
+        vector[:] = 0xFF
+    assert whole(state.files, 1, BYTES // 2) == b"\xff" * (BYTES // 2)
 
 
 def test_a_batch_that_does_not_fit_is_not_held(state: OpenedState) -> None:
@@ -85,6 +92,23 @@ def test_a_batch_that_does_not_fit_is_not_held(state: OpenedState) -> None:
     spool.append(2, digests_of(2, 20_000))
     assert (spool.sequence, spool.elements) == (2, 20_005)
     spool.close()
+
+
+def test_a_chunk_that_does_not_fit_is_not_held(state: OpenedState) -> None:
+    """The chunks of a vector before it are; the same one goes in once there is space."""
+    spool = state.files.open_vector_spool(1, "v")
+    spool.append(0, b"held")
+    ballast = fill_up(state)
+    for _ in range(2):
+        with pytest.raises(StorageFull, match="spools/"):
+            spool.append(1, bytes(1 << 20))
+    assert spool.chunks == 1
+    ballast.unlink()
+    spool.append(1, bytes(1 << 20))
+    spool.close()
+    again = state.files.open_vector_spool(1, "v")
+    assert again.chunks == 2
+    again.close()
 
 
 def test_a_batch_of_which_a_part_fits_is_taken_back(state: OpenedState) -> None:

@@ -5,28 +5,29 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from storage_examples import digests_of, new_files, new_ledger, open_ledger
+from storage_examples import changing, digests_of, new_files, new_ledger, open_ledger
 
 from veilset.errors import StateCorrupted
+from veilset_server.adapters import raw_vectors
 from veilset_server.adapters.durability import storage_errors
+from veilset_server.adapters.vector_sums import NO_MERGE, read_sums
 
 USES = {
     "a spool's sync": "spool = files.open_spool(1, 'u'); armed.append(1); spool.sync()",
-    "a raw vector's sync": (
-        "files.create_vector(1, 64)\nwith files.open_vector(1, 64) as vector:\n    armed.append(1); files.sync_vector(vector)"
-    ),
+    "a raw vector's sync": ("files.create_vector(1, 64)\nwith changing(files, 1, 64):\n    armed.append(1)"),
     "a new vector": "armed.append(1); files.create_vector(1, 64)",
     "an artefact": "armed.append(1); files.write_artefact(1, 1, iter([b'x']), 1)",
 }
 SCRIPT = """
 import errno, mmap, os, sys
 from pathlib import Path
-from storage_examples import new_files
+from storage_examples import changing, new_files
 
 armed = []
 
@@ -122,7 +123,8 @@ def test_the_disk_is_asked_before_a_file_appears(tmp_path: Path, monkeypatch: py
     assert steps == ["sync 1-2.noisy.tmp", "rename to 1-2.noisy", "sync artefacts"]
     steps.clear()
     files.create_vector(1, 64)
-    assert steps == ["sync 1.bits.tmp", "rename to 1.bits", "sync vectors"]
+    sums = ["sync 1.sums.tmp", "rename to 1.sums", "sync vectors"]
+    assert steps == ["sync 1.bits.tmp", "rename to 1.bits", "sync vectors", *sums]
     steps.clear()
     spool = files.open_spool(1, "u")
     spool.append(1, digests_of(1))
@@ -132,18 +134,34 @@ def test_the_disk_is_asked_before_a_file_appears(tmp_path: Path, monkeypatch: py
     spool.close()
 
 
-def test_sync_vector_writes_the_map_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole of it, by msync."""
-    flushed: list[tuple[object, ...]] = []
+@pytest.mark.parametrize("private_bytes", [0, 64])
+def test_a_merge_is_marked_written_and_summed_in_this_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private_bytes: int
+) -> None:
+    """The mark is on disk before a bit of the file changes; the whole map, by msync, before the sums that say so."""
+    monkeypatch.setattr(raw_vectors, "PRIVATE_BYTES", private_bytes)
+    steps: list[object] = []
 
     class Map(mmap.mmap):
         def flush(self, *arguments: int) -> None:
-            flushed.append(arguments)
+            steps.append(("flush", *arguments))
             super().flush(*arguments)
 
-    monkeypatch.setattr(mmap, "mmap", Map)
     files = new_files(tmp_path)
     files.create_vector(1, 64)
-    with files.open_vector(1, 64) as vector:
-        files.sync_vector(vector[3:])
-    assert flushed == [()]
+    path = tmp_path / "vectors" / "1.sums"
+    real_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real_fsync(descriptor)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            steps.append("mark" if read_sums(path, 1, 64).merging != NO_MERGE else "sums")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(mmap, "mmap", Map)
+    with changing(files, 1, 64) as vector:
+        if not private_bytes:
+            assert steps == ["mark"]
+        vector[3] = 1
+        assert path.with_suffix(".bits").read_bytes()[3] == (0 if private_bytes else 1)
+    assert steps == ["mark", ("flush",), "sums"]

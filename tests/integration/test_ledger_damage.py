@@ -67,7 +67,7 @@ def content(ledger: SqliteLedger) -> list[object]:
         ledger.list_sets("", 100),
         [ledger.open_upload(set_id, upload_id) for set_id, upload_id in uploads],
         ledger.merging_uploads(),
-        ledger.uploads_opened_before(1 << 62),
+        ledger.all_open_uploads(),
         [ledger.finished_uploads(i) for i in (1, 2)],
         [ledger.list_releases(name, 0, 100) for name in names],
         [ledger.find_release(name, f"{name} {number}") for name in names for number in range(4)],

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names, restarted
+from storage_examples import whole
 
 from veilset.core import bloom
 from veilset.core.bitset import count_ones
@@ -143,10 +145,9 @@ def test_a_bought_count_is_the_ones_of_the_raw_vector_with_fresh_noise(desk: Des
     desk.upload("one", names(100))
     count = open_manifest(desk.publish("r", CountPurchase(0.5, 1e-8)).manifest).count
     noise = calibrate_count(0.5, 1e-8, sensitivity=4)
-    vector = bytearray(description.filter.vector_bytes)
-    with desk.files.open_vector(1, len(vector)) as raw:
-        ones = count_ones(raw)
-        assert bloom.contains(raw, description.filter, digests(names(100), seed=description.filter.seed)).all()
+    raw = np.frombuffer(whole(desk.files, 1, description.filter.vector_bytes), dtype=np.uint8)
+    ones = count_ones(raw)
+    assert bloom.contains(raw, description.filter, digests(names(100), seed=description.filter.seed)).all()
     assert count is not None
     assert (count.mechanism, count.scale, count.sensitivity) == (noise.mechanism, noise.scale, 4)
     assert count.value == ones + integer_noise(noise, desk.entropy.first_integers[0])

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names
+from storage_examples import StoppedClock
 
 from veilset.core.budget import NANO, charge_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateRolledBack
+from veilset_server.adapters.key_file import change_keys, read_keys
 from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.signing_keys import SigningKeys
+from veilset_server.key_rotation import new_key, rotate
 from veilset_server.records import Mark
 
 
@@ -74,3 +78,27 @@ def test_a_pointer_that_nobody_can_explain_stops_publishing(rolled_back: Desk) -
     with pytest.raises(FailedPrecondition, match="did not sign"):
         rolled_back.publish("t")
     assert rolled_back.account().charges == 1
+
+
+def test_what_a_retired_key_signed_still_counts(tmp_path: Path) -> None:
+    """Redis shows a release of before the rotation: without loss it is no stranger's, and with a loss it is a witness."""
+    signer = SigningKeys(tmp_path, StoppedClock(), may_make=True)
+    desk = Desk(tmp_path, MemoryAnchor(), MemoryStore(tmp_path / LEDGER_NAME), signer)
+    desk.create(budget=5)
+    shutil.copy(tmp_path / LEDGER_NAME, tmp_path / "older")
+    desk.upload("one", names(100))
+    desk.publish("r")
+    desk.delivery.deliver_pending()
+    now_us = StoppedClock().now_us()
+    change_keys(tmp_path, lambda keys: rotate(keys, new_key(now_us), now_us, 0))
+    assert signer.reload()
+    assert [key.state(now_us) for key in read_keys(tmp_path)] == ["signing", "retired"]
+    desk.guard.check("set", "set")
+    desk.close()
+    shutil.copy(tmp_path / "older", tmp_path / LEDGER_NAME)
+    shutil.rmtree(tmp_path / "vectors")
+    desk = Desk(tmp_path, MemoryAnchor(), desk.store, SigningKeys(tmp_path, StoppedClock(), may_make=False))
+    with pytest.raises(StateRolledBack) as refused:
+        desk.guard.check("set", "set")
+    assert refused.value.details["sequence"] == "1"
+    desk.close()

@@ -10,7 +10,8 @@ import pytest
 
 from veilset.errors import StateCorrupted
 from veilset_server.adapters.anchor_file import AnchorFile
-from veilset_server.adapters.signing_keys import FILE_NAME, load_or_make_key
+from veilset_server.adapters.key_file import FILE_NAME, change_keys, load_or_make_keys
+from veilset_server.key_rotation import SigningKey, new_key, rotate
 from veilset_server.records import Mark
 
 MARK = Mark(7, 3_000_000_000, Fraction(3, 10**9))
@@ -41,20 +42,31 @@ def refused_or_same(path: Path, read: Callable[[], object]) -> int:
     return refused
 
 
-def test_a_damaged_signing_key_is_never_taken_for_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rotations", [0, 2])
+def test_a_damaged_signing_key_is_never_taken_for_another(rotations: int, tmp_path: Path) -> None:
     """Any 32 bytes are a private key; only the line above tells."""
-    load_or_make_key(tmp_path, may_make=True)
+    load_or_make_keys(tmp_path, 1, may_make=True)
+    for number in range(rotations):
+        change_keys(tmp_path, lambda keys, now_us=number: rotate(keys, new_key(now_us), now_us, 0))  # type: ignore[misc]
     path = tmp_path / FILE_NAME
     bits = len(path.read_bytes()) * 8
-    refused = refused_or_same(path, lambda: load_or_make_key(tmp_path, may_make=False).private_bytes_raw())
+    refused = refused_or_same(path, lambda: secrets_of(load_or_make_keys(tmp_path, 2, may_make=False)))
     assert refused > bits * 0.9
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def secrets_of(keys: list[SigningKey]) -> list[tuple[bytes, bytes, int, int | None]]:
+    """All that a key file holds."""
+    return [
+        (key.public, key.private.private_bytes_raw() if key.private else b"", key.since_us, key.retires_us)
+        for key in keys
+    ]
 
 
 def test_a_state_in_use_gets_no_new_signing_key(tmp_path: Path) -> None:
     """Readers pinned the one that is gone."""
     with pytest.raises(StateCorrupted, match=FILE_NAME):
-        load_or_make_key(tmp_path, may_make=False)
+        load_or_make_keys(tmp_path, 1, may_make=False)
     assert not (tmp_path / FILE_NAME).exists()
 
 

@@ -61,12 +61,13 @@ def test_a_set_comes_back_as_it_was_described(ledger: SqliteLedger, tmp_path: Pa
 
 def test_what_a_description_holds_is_known_to_the_ledger() -> None:
     """A new field needs a default (older rows lack it) and, if it is an enumeration, a conversion in ledger_sets."""
-    assert [field.name for field in fields(FilterParameters)] == ["bits", "hashes", "scheme", "seed"]
+    assert [field.name for field in fields(FilterParameters)] == ["bits", "hashes", "scheme", "seed", "key_check"]
     assert [field.name for field in fields(PrivacyParameters)] == [
         *("epsilon", "delta", "adjacency", "calibration", "elements_per_user", "min_size"),
     ]
     assert [field.name for field in fields(SetDescription)] == [
         *("name", "filter", "privacy", "normalization", "account", "created_at_us", "declared_size", "shared_seed"),
+        "owner",
     ]
 
 
@@ -154,16 +155,19 @@ def test_uploads_go_with_their_set(ledger: SqliteLedger) -> None:
 
 
 def test_only_open_uploads_can_be_dropped(tmp_path: Path) -> None:
-    """And the list of candidates goes by when they were opened."""
+    """And only they are candidates; those that are being merged are listed by set and by when they were opened."""
     clock = StoppedClock()
     with SqliteLedger.create(tmp_path / LEDGER_NAME, LEDGER_ID, clock) as ledger:
-        set_id = add_set(ledger).set_id
-        for upload_id in ("old", "accepted", "new"):
+        other, set_id = add_set(ledger, "other").set_id, add_set(ledger).set_id
+        for upload_id in ("old", "z accepted", "accepted", "new"):
             ledger.open_upload(set_id, upload_id)
             clock.time_us += 1_000_000
-        ledger.accept_upload(set_id, "accepted", 1)
-        candidates = ledger.uploads_opened_before(clock.time_us - 1_000_000)
-        assert [upload.upload_id for upload in candidates] == ["old"]
+        ledger.open_upload(other, "others")
+        for owner, upload_id in ((set_id, "accepted"), (set_id, "z accepted"), (other, "others")):
+            ledger.accept_upload(owner, upload_id, 1)
+        assert {upload.upload_id for upload in ledger.all_open_uploads()} == {"old", "new"}
+        assert [upload.upload_id for upload in ledger.merging_uploads(set_id)] == ["z accepted", "accepted"]
+        assert [upload.upload_id for upload in ledger.merging_uploads()] == ["others", "z accepted", "accepted"]
         assert ledger.drop_upload(set_id, "old")
         assert not ledger.drop_upload(set_id, "old")
         assert not ledger.drop_upload(set_id, "accepted")

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from storage_examples import StoppedClock, add_set, charge_of, digests_of, publish
+from storage_examples import StoppedClock, add_set, changing, charge_of, digests_of, publish
 
 from veilset.errors import FailedPrecondition, StateCorrupted, VeilsetError
-from veilset_server.adapters.folder_format import FORMAT_NAME
+from veilset_server.adapters.folder_format import FORMAT_NAME, FORMAT_VERSION
 from veilset_server.adapters.opened_state import open_state
 from veilset_server.adapters.state_folder import LOCK_NAME, SUBFOLDERS, StateFolder
 
 CLOCK = StoppedClock()
+NOW = FORMAT_VERSION
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def state(tmp_path: Path) -> Path:
         stored = add_set(opened.ledger)
         length = stored.description.filter.vector_bytes
         opened.files.create_vector(stored.set_id, length)
-        with opened.files.open_vector(stored.set_id, length) as vector:
+        with changing(opened.files, stored.set_id, length) as vector:
             vector[:] = 0xA5
         for upload_id in ("finished", "open"):
             opened.ledger.open_upload(stored.set_id, upload_id)
@@ -81,7 +82,7 @@ def test_everything_in_it_is_private(tmp_path: Path) -> None:
     folders = {"state", *SUBFOLDERS}
     assert found == {name: 0o700 if name in folders else 0o600 for name in found}
     assert len(found) == len(folders) + len(
-        ("lock", "format.json", "ledger.db", "journal", "vector", "spool", "artefact")
+        ("lock", "format.json", "ledger.db", "journal", "vector", "sums", "spool", "artefact")
     )
 
 
@@ -194,17 +195,17 @@ def test_an_older_folder_is_brought_forward_step_by_step(state: Path) -> None:
     """Each step once, the version behind it; then the older program refuses it."""
     ran: list[str] = []
 
-    def to_2(path: Path) -> None:
-        ran.append("1 to 2")
+    def to_next(path: Path) -> None:
+        ran.append("first")
         (path / "added").touch()
 
-    migrations = {1: to_2, 2: lambda _: ran.append("2 to 3")}
+    migrations = {NOW: to_next, NOW + 1: lambda _: ran.append("second")}
     for _ in range(2):
-        StateFolder(state, migrations, version=3).close()
-    assert ran == ["1 to 2", "2 to 3"]
-    assert json.loads((state / FORMAT_NAME).read_text())["version"] == 3
+        StateFolder(state, migrations, version=NOW + 2).close()
+    assert ran == ["first", "second"]
+    assert json.loads((state / FORMAT_NAME).read_text())["version"] == NOW + 2
     assert (state / "added").exists()
-    with pytest.raises(StateCorrupted, match="version 3 is later than 1"):
+    with pytest.raises(StateCorrupted, match=f"version {NOW + 2} is later than {NOW}"):
         StateFolder(state)
 
 
@@ -218,22 +219,22 @@ def test_a_migration_that_a_crash_interrupted_runs_again(state: Path) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        StateFolder(state, {1: fail_once}, version=2)
-    StateFolder(state, {1: fail_once}, version=2).close()
+        StateFolder(state, {NOW: fail_once}, version=NOW + 1)
+    StateFolder(state, {NOW: fail_once}, version=NOW + 1).close()
     assert len(runs) == 2
 
 
 def test_a_version_from_which_no_migration_leads_is_refused(state: Path) -> None:
     """Named, and left as it is."""
-    with pytest.raises(StateCorrupted, match="no migration leads on from version 1"):
-        StateFolder(state, {}, version=2)
+    with pytest.raises(StateCorrupted, match=f"no migration leads on from version {NOW}"):
+        StateFolder(state, {}, version=NOW + 1)
     assert opens(state)
 
 
 # Damage
 
 
-@pytest.mark.parametrize("name", ["format.json", "ledger.db", "vectors/1.bits", "vectors", "spools", "artefacts"])
+@pytest.mark.parametrize("name", ["format.json", "ledger.db", "vectors", "spools", "artefacts"])
 def test_a_missing_part_is_named_and_not_made_anew(state: Path, name: str) -> None:
     """In a folder that was in use, whatever is missing is damage."""
     part = state / name
@@ -266,7 +267,7 @@ def test_a_damaged_format_file_is_refused(state: Path, place: int, kind: str) ->
             case "cut":
                 path.write_bytes(sound[: place % len(sound)])
             case "later version":
-                path.write_text(json.dumps(json.loads(sound) | {"version": 2 + place}))
+                path.write_text(json.dumps(json.loads(sound) | {"version": NOW + 1 + place}))
             case "not ready":
                 path.write_text(json.dumps(json.loads(sound) | {"ready": place}))
         if json_equal(path.read_bytes(), sound):
@@ -307,14 +308,22 @@ def test_an_older_ledger_beside_newer_vectors_is_refused(state: Path) -> None:
     assert (state / "vectors" / "2.bits").exists()
 
 
-def test_a_vector_of_the_wrong_length_is_refused(state: Path) -> None:
-    """Longer or shorter than the set's bits."""
-    path = state / "vectors" / "1.bits"
-    for length in (8191, 8193, 0):
+@pytest.mark.parametrize("name", ["1.bits", "1.sums"])
+@pytest.mark.parametrize("length", [None, 0, 1, 9000])
+def test_a_damaged_vector_is_its_own_sets_trouble(
+    state: Path, name: str, length: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Missing, longer or shorter: the folder opens, the log names the file, and nothing is made anew in its place."""
+    path = state / "vectors" / name
+    if length is None:
+        path.unlink()
+    else:
         os.truncate(path, length)
-        assert not opens(state)
-    os.truncate(path, 8192)
-    assert opens(state)
+    for _ in range(2):
+        with open_state(state, CLOCK) as opened, pytest.raises(StateCorrupted, match=f"vectors/{name}"):
+            opened.files.read_vector(1, 8192)
+        assert f"file=vectors/{name}" in capsys.readouterr().out
+    assert (path.stat().st_size if path.exists() else None) == length
 
 
 def test_what_a_crash_left_between_ledger_and_files_is_carried_through(tmp_path: Path) -> None:
@@ -330,7 +339,7 @@ def test_what_a_crash_left_between_ledger_and_files_is_carried_through(tmp_path:
     with open_state(path, CLOCK):
         pass
     kept = {str(file.relative_to(path)) for folder in SUBFOLDERS for file in (path / folder).iterdir()}
-    assert kept == {"vectors/2.bits"}
+    assert kept == {"vectors/2.bits", "vectors/2.sums"}
     assert (path / "vectors" / "2.bits").read_bytes() == bytes(8192)
 
 

@@ -13,16 +13,24 @@ from pathlib import Path
 
 from veilset.errors import StateCorrupted
 from veilset_server.adapters.durability import new_file, write_all
+from veilset_server.adapters.raw_vectors import RawVectors
 
 FORMAT_NAME = "format.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _FOLDER_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 Migration = Callable[[Path], None]
 """Brings a folder from one version to the next. A crash may interrupt it anywhere, and then it runs again, so it has to
 be idempotent. The version in the format file rises only behind it."""
 
-MIGRATIONS: Mapping[int, Migration] = {}
+
+def _add_vector_sums(folder: Path) -> None:
+    """Version 2: checksums beside the raw vectors. What the vectors hold now is taken for sound; nothing tells otherwise."""
+    if (folder / "vectors").is_dir():
+        RawVectors(folder / "vectors").add_sums()
+
+
+MIGRATIONS: Mapping[int, Migration] = {1: _add_vector_sums}
 """By the version they start from."""
 
 

@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from veilset.errors import NotFound, StateCorrupted
 from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.adapters.state_folder import StateFolder
 from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import Clock
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,9 @@ def open_state(path: Path, clock: Clock) -> Iterator[OpenedState]:
 
 
 def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> None:
-    """Carry through what a crash left between ledger and files; refuse what no crash can leave."""
+    """Carry through what a crash left between ledger and files. A vector of a set that the ledger never heard of means that
+    the ledger is not of this folder, or older: that is refused. One that is damaged is its own set's trouble only: the log
+    names it, and whatever needs it will refuse."""
     known = ledger.highest_set_id()
     for set_id in files.vectors():
         if set_id > known:
@@ -58,10 +64,9 @@ def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> None:
         for stored in page:
             length = stored.description.filter.vector_bytes
             used = stored.set_id in merging or ledger.finished_uploads(stored.set_id)
-            if used and not files.has_vector(stored.set_id):
-                raise StateCorrupted(
-                    f"vectors/{stored.set_id}.bits: missing, though the set has elements",
-                    file=f"vectors/{stored.set_id}.bits",
-                )
-            files.create_vector(stored.set_id, length)
+            try:
+                (files.check_vector if used else files.create_vector)(stored.set_id, length)
+            except StateCorrupted as error:
+                name, file = stored.description.name, error.details["file"]
+                log.error("set refuses", set=name, reason=error.reason, file=file)  # noqa: TRY400 - by reason, not by text
         after = page[-1].description.name

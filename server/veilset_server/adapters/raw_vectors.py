@@ -1,8 +1,14 @@
-"""Raw bit vectors as files, mapped into memory. A file is the packed bits and nothing else; its name is the set's id.
+"""Raw bit vectors as files, mapped into memory while they change. A file is the packed bits and nothing else; its name is the
+set's id. Beside it lies the file of its checksums (`vector_sums`), which is replaced when a merge begins and when it ends.
 
 Bits are only ever OR-ed in, so whatever mixture of old and new pages a crash leaves is part of the truth, and merging the
 same upload again completes it. That holds for one writer at a time: two unsynchronised writers can undo each other's bits,
 and keeping them apart is the caller's part (one lock per set), as the state folder's lock keeps other processes out.
+
+What is noticed: every bit that anything but a merge changed, before the chunk that it is in is published or merged into. The
+one window left is that of vectors longer than `PRIVATE_BYTES`: in a chunk that an upload touches, between a crash in the
+middle of its merge and the start that completes it, a changed bit cannot be told from a half-written page. A change of vector
+and checksums alike, by somebody who may write here, is not noticed either: these are checksums, not signatures.
 """
 
 from __future__ import annotations
@@ -11,21 +17,28 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilset.errors import StateCorrupted
-from veilset_server.adapters.durability import new_file, relative_name, sync_folder, sync_mapping
+from veilset_server.adapters import vector_sums
+from veilset_server.adapters.durability import new_file, relative_name, storage_errors, sync_folder, sync_mapping
+from veilset_server.adapters.vector_sums import NO_MERGE, SUM_BYTES, VectorSums, chunk_count, mark_of
+from veilset_server.ports import VECTOR_CHUNK_BYTES as CHUNK_BYTES
+
+PRIVATE_BYTES = 32 << 20
+"""Up to this length a merge works on a copy in memory."""
 
 _NAME = re.compile(r"([1-9][0-9]*)\.bits", re.ASCII)
 
 
 class RawVectors:
-    """The folder of raw vectors."""
+    """The folder of raw vectors and their checksums."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,25 +52,128 @@ class RawVectors:
         path = self._path(set_id)
         if path.exists():
             self._check(path, path.stat(), length)
-            return
-        with new_file(path) as descriptor:
-            os.posix_fallocate(descriptor, 0, length)
+        else:
+            with new_file(path) as descriptor:
+                os.posix_fallocate(descriptor, 0, length)
+        if not self._sums_path(set_id).exists():  # a crash came between; what is no zero will be noticed
+            self._write(VectorSums(set_id, length, NO_MERGE, vector_sums.sums_of_zeros(length)))
+
+    def read(self, set_id: int, length: int) -> Iterator[NDArray[np.uint8]]:
+        """The vector by chunks, each a copy that was checked. Raises StateCorrupted at the first that is not what was
+        merged, or at once if the vector or its checksums are missing, damaged or not as declared."""
+        os.close(self._open(set_id, length, os.O_RDONLY))
+        return self._read(self._read_sums(set_id, length))
+
+    def _read(self, sums: VectorSums) -> Iterator[NDArray[np.uint8]]:
+        for index, chunk in enumerate(self._chunks(sums.set_id, sums.length)):
+            if not sums.matches(index, chunk):
+                raise _changed(self._path(sums.set_id), index)
+            yield np.frombuffer(chunk, dtype=np.uint8)
+
+    def _chunks(self, set_id: int, length: int) -> Iterator[bytes]:
+        descriptor = self._open(set_id, length, os.O_RDONLY)
+        try:
+            for start in range(0, length, CHUNK_BYTES):
+                with storage_errors(relative_name(self._path(set_id))):
+                    chunk = os.pread(descriptor, CHUNK_BYTES, start)
+                yield chunk
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def change(
+        self, set_id: int, length: int, upload_id: str, touched: Callable[[], Collection[int]], positions: int | None
+    ) -> Iterator[NDArray[np.uint8]]:
+        """The vector as a writable map for the merge of one upload; see `ports.VectorStore.change_vector`."""
+        with self.open(set_id, length) as vector:
+            sums = self._read_sums(set_id, length)
+            everything = range(chunk_count(length))
+            # Many bits are in every chunk, or nearly: then looking for where they are is no use.
+            looking_is_no_use = positions is not None and positions >= len(everything)
+            chunks = everything if looking_is_no_use else sorted(touched())
+            if length <= PRIVATE_BYTES:
+                with self._change_copy(sums, vector, chunks, mark_of(upload_id)) as copy:
+                    yield copy
+            else:
+                with self._change_in_place(sums, vector, chunks, mark_of(upload_id), touched):
+                    yield vector
+
+    @contextmanager
+    def _change_copy(
+        self, sums: VectorSums, vector: NDArray[np.uint8], chunks: Collection[int], mark: bytes
+    ) -> Iterator[NDArray[np.uint8]]:
+        """What the merge will make of the vector is known, and written down, before the file changes. So also the merge that
+        completes an interrupted one can tell whether every bit is as it has to be."""
+        interrupted = sums.merging == mark and bool(sums.expected)
+        if not interrupted:
+            self._check_before(sums, vector, chunks)
+        copy = vector.copy()
+        yield copy
+        after = replace(sums, merging=NO_MERGE, sums=_summed(sums, copy, chunks), expected=b"")
+        changed = [index for index in chunks if interrupted or after.of(index) != sums.of(index)]
+        if interrupted and after.sums != sums.expected:
+            raise _changed(self._path(sums.set_id), _first_difference(after.sums, sums.expected))
+        self._write(replace(sums, merging=mark, expected=after.sums))
+        for index in changed:
+            piece = slice(index * CHUNK_BYTES, (index + 1) * CHUNK_BYTES)
+            vector[piece] = copy[piece]
+        sync_vector(vector)
+        self._write(after)
+
+    @contextmanager
+    def _change_in_place(
+        self,
+        sums: VectorSums,
+        vector: NDArray[np.uint8],
+        chunks: Collection[int],
+        mark: bytes,
+        touched: Callable[[], Collection[int]],
+    ) -> Iterator[None]:
+        """For vectors too long to hold twice. Where this very merge was interrupted, the chunks that it touches may be
+        half-way, and pass; all others are checked."""
+        self._check_before(sums, vector, chunks, half_way=touched if sums.merging == mark else tuple)
+        self._write(replace(sums, merging=mark))
+        yield
+        sync_vector(vector)
+        self._write(replace(sums, merging=NO_MERGE, sums=_summed(sums, vector, chunks)))
+
+    def _check_before(
+        self,
+        sums: VectorSums,
+        vector: NDArray[np.uint8],
+        chunks: Collection[int],
+        half_way: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        wrong = [index for index in chunks if not sums.matches(index, _chunk(vector, index))]
+        if wrong:
+            forgiven = frozenset(half_way())
+            wrong = [index for index in wrong if index not in forgiven]
+        if wrong:
+            raise _changed(self._path(sums.set_id), wrong[0])
 
     @contextmanager
     def open(self, set_id: int, length: int) -> Iterator[NDArray[np.uint8]]:
-        """The vector as a writable map of shape (length,). Raises StateCorrupted if the file is not as declared."""
-        path = self._path(set_id)
+        """The vector as a writable map of shape (length,), unchecked. Raises StateCorrupted if the file is not as declared."""
+        descriptor = self._open(set_id, length, os.O_RDWR)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError as error:
-            raise StateCorrupted(f"{relative_name(path)}: missing or unreadable", file=relative_name(path)) from error
-        try:
-            self._check(path, os.fstat(descriptor), length)
             mapping = mmap.mmap(descriptor, length, mmap.MAP_SHARED)
         finally:
             os.close(descriptor)
         # The map goes when the last array on it goes: closing it under an array still in use is what Python refuses.
         yield np.frombuffer(mapping, dtype=np.uint8)
+
+    def _open(self, set_id: int, length: int, flags: int) -> int:
+        path = self._path(set_id)
+        try:
+            descriptor = os.open(path, flags | os.O_NOFOLLOW)
+        except OSError as error:
+            raise StateCorrupted(f"{relative_name(path)}: missing or unreadable", file=relative_name(path)) from error
+        try:
+            self._check(path, os.fstat(descriptor), length)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _check(self, path: Path, status: os.stat_result, length: int) -> None:
         if not stat.S_ISREG(status.st_mode) or status.st_size != length:
@@ -65,9 +181,10 @@ class RawVectors:
                 f"{relative_name(path)}: {status.st_size} bytes long, has to be {length}", file=relative_name(path)
             )
 
-    def exists(self, set_id: int) -> bool:
-        """Whether the set has a vector."""
-        return self._path(set_id).exists()
+    def check(self, set_id: int, length: int) -> None:
+        """Raises StateCorrupted if the vector or its checksums are missing or not as declared; does not read the vector."""
+        os.close(self._open(set_id, length, os.O_RDONLY))
+        self._read_sums(set_id, length)
 
     def set_ids(self) -> list[int]:
         """Ids of all sets that have a vector."""
@@ -75,12 +192,58 @@ class RawVectors:
         return sorted(int(match[1]) for match in matches if match)
 
     def remove(self, set_id: int) -> None:
-        """Delete the vector; no error if it is gone."""
+        """Delete the vector; no error if it is gone. The checksums first, as a start looks for vectors."""
+        self._sums_path(set_id).unlink(missing_ok=True)
         self._path(set_id).unlink(missing_ok=True)
         sync_folder(self._folder)
 
+    def add_sums(self) -> None:
+        """Make the checksums of vectors that have none, of what they hold now: for folders from before there were any."""
+        for set_id in self.set_ids():
+            if not self._sums_path(set_id).exists():
+                length = self._path(set_id).stat().st_size
+                sums = vector_sums.sums_of(self._chunks(set_id, length))
+                self._write(VectorSums(set_id, length, NO_MERGE, sums))
+
+    def _read_sums(self, set_id: int, length: int) -> VectorSums:
+        return vector_sums.read_sums(self._sums_path(set_id), set_id, length)
+
+    def _write(self, sums: VectorSums) -> None:
+        vector_sums.write_sums(self._sums_path(sums.set_id), sums)
+
     def _path(self, set_id: int) -> Path:
         return self._folder / f"{set_id:d}.bits"
+
+    def _sums_path(self, set_id: int) -> Path:
+        return self._folder / f"{set_id:d}.sums"
+
+
+def _chunk(vector: NDArray[np.uint8], index: int) -> memoryview:
+    return vector[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES].data
+
+
+def _summed(sums: VectorSums, vector: NDArray[np.uint8], chunks: Collection[int]) -> bytes:
+    """The sums with those of ``chunks`` made anew."""
+    changed = bytearray(sums.sums)
+    for index in chunks:
+        changed[index * SUM_BYTES : (index + 1) * SUM_BYTES] = vector_sums.sums_of([_chunk(vector, index)])
+    return bytes(changed)
+
+
+def _first_difference(left: bytes, right: bytes) -> int:
+    return (
+        next(at for at in range(0, len(left), SUM_BYTES) if left[at : at + SUM_BYTES] != right[at : at + SUM_BYTES])
+        // SUM_BYTES
+    )
+
+
+def _changed(path: Path, index: int) -> StateCorrupted:
+    name = relative_name(path)
+    return StateCorrupted(
+        f"{name}: damaged (chunk {index} is not what was merged); upload its elements into a new set, or restore the state "
+        "folder",
+        file=name,
+    )
 
 
 def sync_vector(vector: NDArray[np.uint8]) -> None:

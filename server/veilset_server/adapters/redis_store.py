@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import redis
 
 from veilset.core import redis_keys as keys
+from veilset.core.release import CHUNK_BYTES
 from veilset.errors import InvalidInput, NotFound, Unavailable
 from veilset.redis_client import RedisClient, check_redis_url, connect_redis, transient
 
 MAX_DIGITS = 19
+LENGTHS_EACH = 1000
 
 
 class RedisStore:
@@ -45,6 +49,14 @@ class RedisStore:
         """Raises Unavailable if Redis does not answer or refuses writes."""
         with transient():
             self._client.set(keys.PROBE, b"", xx=True)  # a write that writes nothing, as no such key exists
+
+    def evicts(self) -> str:
+        """Redis's maxmemory-policy, unless it is noeviction or access rules forbid to ask."""
+        with transient():
+            try:
+                return _policy(self._client.info("memory"))
+            except redis.exceptions.NoPermissionError:
+                return ""
 
     def upload(self, set_name: str, sequence: int, manifest: bytes, chunks: Iterator[bytes]) -> None:
         """Write chunks, then the manifest."""
@@ -86,7 +98,10 @@ class RedisStore:
                     pipe.multi()
                     pipe.set(key, str(sequence))
                     pipe.execute()
-                except redis.WatchError:
+                except redis.WatchError as error:
+                    # redis-py says so of a line that failed, too; then the same try again could last as long as the outage.
+                    if isinstance(error.__context__, redis.RedisError | OSError):
+                        raise error.__context__ from None
                     continue
                 return True
 
@@ -106,14 +121,34 @@ class RedisStore:
     def missing_chunks(self, set_name: str, sequence: int, manifest: bytes, sizes: Sequence[int]) -> list[int]:
         """Keys whose length is not what it should be, and the manifest if it differs."""
         with transient():
-            missing = [
-                index
-                for index, size in enumerate(sizes)
-                if _present(self._client.strlen, keys.chunk(set_name, sequence, index)) != size
-            ]
+            names = [keys.chunk(set_name, sequence, index) for index in range(len(sizes))]
+            lengths = enumerate(zip(self._lengths(names), sizes, strict=True))
+            missing = [index for index, (length, size) in lengths if length != size]
             if _present(self._client.get, keys.manifest(set_name, sequence)) != manifest:
                 missing.append(keys.MANIFEST)
         return missing
+
+    def _lengths(self, names: Sequence[str]) -> Iterator[object]:
+        """STRLEN of each key, many in one go: a long vector has thousands of chunks. Of another type: an error, no number."""
+        for start in range(0, len(names), LENGTHS_EACH):
+            with self._client.pipeline(transaction=False) as pipe:
+                for name in names[start : start + LENGTHS_EACH]:
+                    pipe.strlen(name)
+                for length in pipe.execute(raise_on_error=False):
+                    if isinstance(length, Exception) and not _is_wrong_type(length):
+                        raise length
+                    yield length
+
+    def changed_chunks(self, set_name: str, sequence: int, sha256: Mapping[int, bytes]) -> list[int]:
+        """Read chunks back and compare; at most a byte more of each than a chunk can have, whatever the store holds."""
+        with transient():
+            return [index for index, digest in sha256.items() if self._sha256(set_name, sequence, index) != digest]
+
+    def _sha256(self, set_name: str, sequence: int, index: int) -> bytes:
+        value = _present(
+            partial(self._client.getrange, start=0, end=CHUNK_BYTES), keys.chunk(set_name, sequence, index)
+        )
+        return hashlib.sha256(value if isinstance(value, bytes) else b"").digest()
 
     def restore(self, set_name: str, sequence: int, index: int, value: bytes) -> None:
         """Write one key again."""
@@ -135,14 +170,29 @@ class RedisStore:
                     self._client.unlink(keys.chunk(set_name, sequence, index))
 
 
+def _policy(information: object) -> str:
+    """From INFO; a cluster answers for each of its nodes."""
+    if not isinstance(information, dict):
+        return ""
+    found = information.get("maxmemory_policy")
+    if found is not None:
+        return "" if found == "noeviction" else str(found)
+    return next(filter(None, map(_policy, information.values())), "")
+
+
 def _present(read: Callable[[str], object], key: str) -> object:
     """A string key's value; None for a key of another type, which is as good as lost and will be written over."""
     try:
         return read(key)
     except redis.ResponseError as error:
-        if str(error).startswith("WRONGTYPE"):
+        if _is_wrong_type(error):
             return None
         raise
+
+
+def _is_wrong_type(error: Exception) -> bool:
+    """A pipeline says more in front of the code."""
+    return isinstance(error, redis.ResponseError) and "WRONGTYPE " in str(error)
 
 
 def _sequence(value: object) -> int:

@@ -3,7 +3,9 @@
 lock          flock of the server that holds the folder, and its process id
 format.json   version of this layout (`folder_format`)
 ledger.db     sets, uploads, releases, budgets (`sqlite_ledger`)
-vectors/ spools/ artefacts/   (`vector_files`)
+tokens.json   hashes of access tokens (`token_file`), if there are any
+vectors/ spools/ artefacts/   (`vector_files`; beside each raw vector its checksums)
+idle.json     how long open uploads were left alone (`idle_file`)
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ from veilset_server.adapters.folder_format import (
     write_format,
 )
 from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.token_file import FILE_NAME as TOKENS_NAME
 
 LOCK_NAME = "lock"
 SUBFOLDERS = ("vectors", "spools", "artefacts")
-_NOT_OURS = frozenset({LOCK_NAME, FORMAT_NAME + TEMPORARY_SUFFIX, "lost+found"})
+# Tokens may be made before the first start.
+_NOT_OURS = frozenset(
+    {LOCK_NAME, FORMAT_NAME + TEMPORARY_SUFFIX, TOKENS_NAME, TOKENS_NAME + TEMPORARY_SUFFIX, "lost+found"}
+)
 
 
 class StateFolder:

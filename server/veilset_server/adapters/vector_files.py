@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset_server.adapters import raw_vectors
 from veilset_server.adapters.artefact_files import ArtefactFiles
 from veilset_server.adapters.durability import TEMPORARY_SUFFIX
 from veilset_server.adapters.raw_vectors import RawVectors
 from veilset_server.adapters.spools.files import SpoolFiles
 from veilset_server.adapters.spools.upload_spool import SpoolFile
+from veilset_server.adapters.spools.vector_spool import VectorSpoolFile
+from veilset_server.ports import SpoolTrace
 
 
 class VectorFiles:
@@ -32,14 +33,17 @@ class VectorFiles:
     def create_vector(self, set_id: int, length: int) -> None:
         self._vectors.create(set_id, length)
 
-    def open_vector(self, set_id: int, length: int) -> AbstractContextManager[NDArray[np.uint8]]:
-        return self._vectors.open(set_id, length)
+    def read_vector(self, set_id: int, length: int) -> Iterator[NDArray[np.uint8]]:
+        return self._vectors.read(set_id, length)
 
-    def sync_vector(self, vector: NDArray[np.uint8]) -> None:
-        raw_vectors.sync_vector(vector)
+    def change_vector(
+        self, set_id: int, length: int, upload_id: str, touched: Callable[[], Collection[int]], positions: int | None
+    ) -> AbstractContextManager[NDArray[np.uint8]]:
+        return self._vectors.change(set_id, length, upload_id, touched, positions)
 
-    def has_vector(self, set_id: int) -> bool:
-        return self._vectors.exists(set_id)
+    def check_vector(self, set_id: int, length: int) -> None:
+        """Whether vector and checksums are there, as far as can be told without reading the vector. Raises StateCorrupted."""
+        self._vectors.check(set_id, length)
 
     def vectors(self) -> list[int]:
         return self._vectors.set_ids()
@@ -47,11 +51,17 @@ class VectorFiles:
     def open_spool(self, set_id: int, upload_id: str, *, accepted: bool = False) -> SpoolFile:
         return self._spools.open(set_id, upload_id, accepted=accepted)
 
+    def open_vector_spool(self, set_id: int, upload_id: str, *, accepted: bool = False) -> VectorSpoolFile:
+        return self._spools.open_vector(set_id, upload_id, accepted=accepted)
+
     def remove_spool(self, set_id: int, upload_id: str) -> None:
         self._spools.remove(set_id, upload_id)
 
-    def remove_idle_spool(self, set_id: int, upload_id: str, before_us: int) -> bool:
-        return self._spools.remove_idle(set_id, upload_id, before_us)
+    def spool_trace(self, set_id: int, upload_id: str) -> SpoolTrace:
+        return self._spools.trace(set_id, upload_id)
+
+    def remove_idle_spool(self, set_id: int, upload_id: str, trace: SpoolTrace) -> bool:
+        return self._spools.remove_idle(set_id, upload_id, trace)
 
     def write_artefact(self, set_id: int, sequence: int, chunks: Iterator[bytes], length: int) -> None:
         self._artefacts.write(set_id, sequence, chunks, length)

@@ -142,7 +142,7 @@ def damage(file: str) -> Iterator[None]:
         if isinstance(error, InvalidInput):
             raise StateCorrupted(f"{file}: holds what was never written ({error})", file=Path(file).name) from error
         raise
-    except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
+    except (sqlite3.Error, ValueError, TypeError, OverflowError, KeyError, AttributeError, RecursionError) as error:
         raise StateCorrupted(f"{file}: damaged ({error})", file=Path(file).name) from error
 
 

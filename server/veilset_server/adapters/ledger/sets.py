@@ -22,12 +22,15 @@ from veilset.core.params import (
 from veilset.errors import AlreadyExists, LimitExceeded, NotFound, StateCorrupted
 from veilset_server.adapters.ledger.file import LEDGER_NAME, damage
 from veilset_server.adapters.ledger.seals import Row, Value, seal
+from veilset_server.limits import exceeded
 from veilset_server.records import SetDescription, StoredSet
 
 SELECT_SETS = "SELECT set_id, name, account, description, proven_size, deleted, seal FROM sets"
 
 
-def insert_set(transaction: sqlite3.Connection, description: SetDescription, max_sets: int) -> StoredSet:
+def insert_set(
+    transaction: sqlite3.Connection, description: SetDescription, max_sets: int, max_sets_of_owner: int | None = None
+) -> StoredSet:
     """A new set under a new id; its account has to exist. Raises InvalidInput, AlreadyExists, LimitExceeded."""
     check_name("name", description.name)
     if transaction.execute("SELECT 1 FROM sets WHERE name = ? AND deleted = 0", (description.name,)).fetchone():
@@ -35,10 +38,17 @@ def insert_set(transaction: sqlite3.Connection, description: SetDescription, max
     (live,) = transaction.execute("SELECT COUNT(*) FROM sets WHERE deleted = 0").fetchone()
     if live >= max_sets:
         raise LimitExceeded(f"sets: this service holds at most {max_sets}", limit=max_sets)
+    if max_sets_of_owner is not None and _owned_sets(transaction, description.owner) >= max_sets_of_owner:
+        raise exceeded("sets: you have as many as one principal may", "max_sets_per_principal", max_sets_of_owner)
     stored = StoredSet(highest_set_id(transaction) + 1, description, proven_size=0)
     row = _to_row(stored, deleted=False)
     transaction.execute("INSERT INTO sets VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
     return stored
+
+
+def _owned_sets(transaction: sqlite3.Connection, owner: str) -> int:
+    query = "SELECT COUNT(*) FROM sets WHERE deleted = 0 AND COALESCE(json_extract(description, '$.owner'), '') = ?"
+    return int(transaction.execute(query, (owner,)).fetchone()[0])
 
 
 def read_set(transaction: sqlite3.Connection, name: str) -> StoredSet:

@@ -27,6 +27,7 @@ from veilset_server.records import (
     StoredRelease,
     StoredSet,
     Upload,
+    UploadQuota,
     UploadState,
 )
 
@@ -90,7 +91,12 @@ class SqliteLedger:
     # Sets
 
     def create_set(
-        self, description: SetDescription, budget_nano_epsilon: int, budget_delta: Fraction, max_sets: int
+        self,
+        description: SetDescription,
+        budget_nano_epsilon: int,
+        budget_delta: Fraction,
+        max_sets: int,
+        max_sets_of_owner: int | None = None,
     ) -> StoredSet:
         with self._file.transaction() as transaction:
             if not ledger_budgets.account_exists(transaction, description.account):
@@ -102,7 +108,7 @@ class SqliteLedger:
                     "account made",
                     description.created_at_us,
                 )
-            return ledger_sets.insert_set(transaction, description, max_sets)
+            return ledger_sets.insert_set(transaction, description, max_sets, max_sets_of_owner)
 
     def get_set(self, name: str) -> StoredSet:
         with self._file.transaction() as transaction:
@@ -131,10 +137,10 @@ class SqliteLedger:
 
     # Uploads
 
-    def open_upload(self, set_id: int, upload_id: str) -> Upload:
+    def open_upload(self, set_id: int, upload_id: str, quota: UploadQuota | None = None) -> Upload:
         with self._file.transaction() as transaction:
             ledger_sets.read_set_by_id(transaction, set_id)
-            return ledger_uploads.read_or_open_upload(transaction, set_id, upload_id, self._clock.now_us())
+            return ledger_uploads.read_or_open_upload(transaction, set_id, upload_id, self._clock.now_us(), quota)
 
     def accept_upload(self, set_id: int, upload_id: str, count: int) -> None:
         with self._file.transaction() as transaction:
@@ -150,9 +156,9 @@ class SqliteLedger:
             grown = StoredSet(set_id, stored.description, stored.proven_size + new_elements)
             ledger_sets.update_set(transaction, grown)
 
-    def merging_uploads(self) -> list[Upload]:
+    def merging_uploads(self, set_id: int | None = None) -> list[Upload]:
         with self._file.transaction() as transaction:
-            return ledger_uploads.uploads_in_state(transaction, UploadState.MERGING)
+            return ledger_uploads.uploads_in_state(transaction, UploadState.MERGING, set_id)
 
     def open_uploads(self, set_id: int) -> int:
         with self._file.transaction() as transaction:
@@ -162,9 +168,9 @@ class SqliteLedger:
         with self._file.transaction() as transaction:
             return ledger_uploads.count_uploads(transaction, set_id, UploadState.FINISHED)
 
-    def uploads_opened_before(self, before_us: int) -> list[Upload]:
+    def all_open_uploads(self) -> list[Upload]:
         with self._file.transaction() as transaction:
-            return ledger_uploads.uploads_in_state(transaction, UploadState.OPEN, before_us)
+            return ledger_uploads.uploads_in_state(transaction, UploadState.OPEN)
 
     def drop_upload(self, set_id: int, upload_id: str) -> bool:
         with self._file.transaction() as transaction:

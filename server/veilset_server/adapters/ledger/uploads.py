@@ -6,23 +6,39 @@ import sqlite3
 
 from veilset.core.params import check_integer
 from veilset.errors import FailedPrecondition, NotFound, StateCorrupted
-from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.ledger.file import LEDGER_NAME, damage
 from veilset_server.adapters.ledger.seals import Row, seal
-from veilset_server.records import Upload, UploadState
+from veilset_server.limits import exceeded
+from veilset_server.records import Upload, UploadQuota, UploadState
 
 SELECT_UPLOADS = "SELECT set_id, upload_id, state, count, opened_at_us, seal FROM uploads"
 MAX_COUNT = 1 << 62
-_END_OF_TIME_US = (1 << 63) - 1
 
 
-def read_or_open_upload(transaction: sqlite3.Connection, set_id: int, upload_id: str, at_us: int) -> Upload:
-    """The upload of that id, made if new."""
+def read_or_open_upload(
+    transaction: sqlite3.Connection, set_id: int, upload_id: str, at_us: int, quota: UploadQuota | None = None
+) -> Upload:
+    """The upload of that id, made if new. Raises LimitExceeded if a new one would pass the quota."""
     row = _row(transaction, set_id, upload_id)
     if row is None:
+        if quota is not None:
+            _check_quota(transaction, quota)
         row = (set_id, upload_id, str(UploadState.OPEN), 0, at_us)
         row = (*row, seal(*row))
         transaction.execute("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?)", row)
     return upload_from_row(row)
+
+
+def _check_quota(transaction: sqlite3.Connection, quota: UploadQuota) -> None:
+    if sum(_open_with_prefix(transaction, prefix) for prefix in quota.prefixes) >= quota.own:
+        raise exceeded("uploads: too many of yours are open", "max_open_uploads_per_principal", quota.own)
+    if _open_with_prefix(transaction, "") >= quota.everybody:
+        raise exceeded("uploads: too many are open in all", "max_open_uploads", quota.everybody)
+
+
+def _open_with_prefix(transaction: sqlite3.Connection, prefix: str) -> int:
+    query = "SELECT COUNT(*) FROM uploads WHERE state = 'open' AND substr(upload_id, 1, ?) = ?"
+    return int(transaction.execute(query, (len(prefix), prefix)).fetchone()[0])
 
 
 def advance_upload(
@@ -55,12 +71,13 @@ def count_uploads(transaction: sqlite3.Connection, set_id: int, state: UploadSta
     return int(transaction.execute(query, (set_id, str(state))).fetchone()[0])
 
 
-def uploads_in_state(
-    transaction: sqlite3.Connection, state: UploadState, opened_before_us: int = _END_OF_TIME_US
-) -> list[Upload]:
-    """Uploads of all sets in ``state`` that were opened before a time."""
-    query = f"{SELECT_UPLOADS} WHERE state = ? AND opened_at_us < ? ORDER BY set_id, opened_at_us"
-    return [upload_from_row(row) for row in transaction.execute(query, (str(state), opened_before_us))]
+def uploads_in_state(transaction: sqlite3.Connection, state: UploadState, set_id: int | None = None) -> list[Upload]:
+    """Uploads under way in ``state``, of one set or of all, by set and age."""
+    of_set, values = ("", (str(state),)) if set_id is None else (" AND set_id = ?", (str(state), set_id))
+    # Finished ones may be many; the second term is what allows the index of those under way.
+    query = f"{SELECT_UPLOADS} INDEXED BY uploads_under_way WHERE state = ? AND state <> 'finished'{of_set} "
+    query += "ORDER BY set_id, opened_at_us"
+    return [upload_from_row(row) for row in transaction.execute(query, values)]
 
 
 def delete_open_upload(transaction: sqlite3.Connection, set_id: int, upload_id: str) -> bool:
@@ -85,4 +102,5 @@ def upload_from_row(row: Row) -> Upload:
     set_id, upload_id, state, count, _, stored_seal = row
     if seal(*row[:-1]) != stored_seal:
         raise StateCorrupted(f"{LEDGER_NAME}: the row of an upload of set {set_id} is damaged", file=LEDGER_NAME)
-    return Upload(set_id, upload_id, UploadState(state), count)
+    with damage(LEDGER_NAME):
+        return Upload(set_id, upload_id, UploadState(state), count)

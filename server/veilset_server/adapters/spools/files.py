@@ -11,6 +11,8 @@ from pathlib import Path
 from veilset.errors import StateCorrupted
 from veilset_server.adapters.durability import relative_name, sync_folder
 from veilset_server.adapters.spools.upload_spool import SpoolFile
+from veilset_server.adapters.spools.vector_spool import VectorSpoolFile
+from veilset_server.ports import SpoolTrace
 
 
 class SpoolFiles:
@@ -23,24 +25,43 @@ class SpoolFiles:
         """The spool of an upload, made if new, unless its finish was accepted: an empty one in place of a lost one would
         lose what is acknowledged without a word. Raises StorageFull, StateCorrupted."""
         upload_hash = _upload_hash(upload_id)
+        return SpoolFile(self._existing(set_id, upload_hash, accepted), set_id, upload_hash)
+
+    def open_vector(self, set_id: int, upload_id: str, *, accepted: bool = False) -> VectorSpoolFile:
+        """The same for the spool of a merge."""
+        upload_hash = _upload_hash(upload_id)
+        path = self._existing(set_id, upload_hash, accepted)
+        return VectorSpoolFile(path, set_id, upload_hash, accepted=accepted)
+
+    def _existing(self, set_id: int, upload_hash: bytes, accepted: bool) -> Path:
         path = self._path(set_id, upload_hash)
         if accepted and not path.exists():
             name = relative_name(path)
-            raise StateCorrupted(f"{name}: missing, though its upload was accepted", file=name)
-        return SpoolFile(path, set_id, upload_hash)
+            raise StateCorrupted(
+                f"{name}: missing, though its upload was accepted; restore the file, or upload into a new set",
+                file=name,
+            )
+        return path
 
     def remove(self, set_id: int, upload_id: str) -> None:
         """Delete a spool; no error if it is gone."""
-        _unlink(self._path(set_id, _upload_hash(upload_id)), idle_since_us=None)
+        _unlink(self._path(set_id, _upload_hash(upload_id)))
 
-    def remove_idle(self, set_id: int, upload_id: str, before_us: int) -> bool:
-        """Delete a spool unless it was opened or appended to since ``before_us``; whether it is gone."""
-        return _unlink(self._path(set_id, _upload_hash(upload_id)), idle_since_us=before_us)
+    def trace(self, set_id: int, upload_id: str) -> SpoolTrace:
+        """The spool's length and time of change, in nanoseconds; None if there is none."""
+        try:
+            return _trace(self._path(set_id, _upload_hash(upload_id)).stat())
+        except FileNotFoundError:
+            return None
+
+    def remove_idle(self, set_id: int, upload_id: str, trace: SpoolTrace) -> bool:
+        """Delete a spool unless it was opened or appended to since it had that trace; whether it is gone."""
+        return _unlink(self._path(set_id, _upload_hash(upload_id)), (trace,))
 
     def remove_all(self, set_id: int) -> None:
         """Delete the set's spools."""
         for path in self._folder.glob(f"{set_id:d}-*.spool*"):
-            _unlink(path, idle_since_us=None)
+            _unlink(path)
         sync_folder(self._folder)
 
     def _path(self, set_id: int, upload_hash: bytes) -> Path:
@@ -51,7 +72,11 @@ def _upload_hash(upload_id: str) -> bytes:
     return hashlib.sha256(upload_id.encode("utf-8", "surrogatepass")).digest()
 
 
-def _unlink(path: Path, idle_since_us: int | None) -> bool:
+def _trace(status: os.stat_result) -> SpoolTrace:
+    return status.st_size, status.st_mtime_ns
+
+
+def _unlink(path: Path, only_if: tuple[SpoolTrace] | None = None) -> bool:
     """Under the lock that appends take, so that a batch is either refused or was held before the file went."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -59,7 +84,7 @@ def _unlink(path: Path, idle_since_us: int | None) -> bool:
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if idle_since_us is not None and os.fstat(descriptor).st_mtime_ns // 1000 >= idle_since_us:
+        if only_if not in (None, (_trace(os.fstat(descriptor)),)):
             return False
         path.unlink(missing_ok=True)
         return True

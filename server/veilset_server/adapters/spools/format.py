@@ -2,7 +2,9 @@
 
     head   magic (8) · set id (u64) · SHA-256 of the upload id (32) · CRC-32 of these
     mark   length of the file in bytes (u64) · last sequence (u64) · CRC-32 of these
-    frame  sequence (u64) · digests n (u32) · CRC-32 of the payload · CRC-32 of these · payload of 16·n bytes
+    frame  sequence (u64) · units n (u32) · CRC-32 of the payload · CRC-32 of these · payload of 16·n bytes
+
+The magic tells what a payload is: n digests (`upload_spool`), or a chunk of a partial vector (`vector_spool`).
 
 All integers are little-endian. A batch is acknowledged only when its frame is written and behind that the mark moved past
 it. So a frame below the mark that is not whole is damage, and is refused; what lies above the mark and is not whole is what a
@@ -16,9 +18,9 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from veilset.core.params import DIGEST_BYTES
-
-MAGIC = b"vsspool1"
+DIGEST_MAGIC = b"vsspool1"
+VECTOR_MAGIC = b"vsvects1"
+UNIT_BYTES = 16
 _HEAD = struct.Struct("<8sQ32s")
 _MARK = struct.Struct("<QQ")
 _FRAME = struct.Struct("<QII")
@@ -28,7 +30,7 @@ MARK_OFFSET = _HEAD.size + _CRC.size
 FIRST_FRAME = MARK_OFFSET + _MARK.size + _CRC.size
 MARK_BYTES = _MARK.size + _CRC.size
 FRAME_HEAD_BYTES = _FRAME.size + _CRC.size
-MAX_DIGESTS = 1 << 24
+MAX_UNITS = 1 << 24
 """In one frame."""
 
 
@@ -43,18 +45,18 @@ class FrameHead(NamedTuple):
     """What precedes a frame's payload."""
 
     sequence: int
-    digests: int
+    units: int
     payload_crc: int
 
     @property
     def payload_bytes(self) -> int:
         """Length of the payload."""
-        return self.digests * DIGEST_BYTES
+        return self.units * UNIT_BYTES
 
 
-def pack_head(set_id: int, upload_hash: bytes) -> bytes:
+def pack_head(magic: bytes, set_id: int, upload_hash: bytes) -> bytes:
     """The head of the spool of one upload."""
-    return _sealed(_HEAD.pack(MAGIC, set_id, upload_hash))
+    return _sealed(_HEAD.pack(magic, set_id, upload_hash))
 
 
 def pack_mark(mark: Mark) -> bytes:
@@ -68,9 +70,9 @@ def unpack_mark(data: bytes) -> Mark | None:
     return None if plain is None else Mark(*_MARK.unpack(plain))
 
 
-def pack_frame_head(sequence: int, count: int, payload: memoryview) -> bytes:
+def pack_frame_head(sequence: int, units: int, payload: memoryview) -> bytes:
     """The head of a frame with this payload."""
-    return _sealed(_FRAME.pack(sequence, count, zlib.crc32(payload)))
+    return _sealed(_FRAME.pack(sequence, units, zlib.crc32(payload)))
 
 
 def unpack_frame_head(data: bytes) -> FrameHead | None:
@@ -79,7 +81,7 @@ def unpack_frame_head(data: bytes) -> FrameHead | None:
     if plain is None:
         return None
     head = FrameHead(*_FRAME.unpack(plain))
-    return head if head.digests <= MAX_DIGESTS else None
+    return head if head.units <= MAX_UNITS else None
 
 
 def payload_is_whole(head: FrameHead, payload: bytes) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from veilset.errors import StateCorrupted
 from veilset_server.adapters.spools.format import (
@@ -15,29 +13,33 @@ from veilset_server.adapters.spools.format import (
     MARK_BYTES,
     MARK_OFFSET,
     Mark,
-    pack_head,
     payload_is_whole,
     unpack_frame_head,
     unpack_mark,
 )
 
-if TYPE_CHECKING:
-    from hashlib import _Hash
+
+class SpoolContent(ABC):
+    """What a spool holds: length in bytes up to the end of its last frame, last sequence, and what a kind of spool adds."""
+
+    def __init__(self) -> None:
+        self.length = FIRST_FRAME
+        self.sequence = 0
+
+    def take(self, payload: bytes | memoryview) -> None:
+        """Count the next frame."""
+        self._take(payload)
+        self.length += FRAME_HEAD_BYTES + len(payload)
+        self.sequence += 1
+
+    @abstractmethod
+    def _take(self, payload: bytes | memoryview) -> None:
+        """What the frame's payload adds."""
 
 
-@dataclass(slots=True)
-class SpoolContent:
-    """What a spool holds: length in bytes up to the end of its last frame, last sequence, digests, and their SHA-256."""
-
-    length: int
-    sequence: int
-    elements: int
-    sha256: _Hash
-
-
-def read_mark(descriptor: int, name: str, set_id: int, upload_hash: bytes) -> Mark:
-    """Check whose spool it is and read its mark. Raises StateCorrupted."""
-    if os.pread(descriptor, MARK_OFFSET, 0) != pack_head(set_id, upload_hash):
+def read_mark(descriptor: int, name: str, head: bytes) -> Mark:
+    """Check by its head whose spool it is, and of which kind, and read its mark. Raises StateCorrupted."""
+    if os.pread(descriptor, MARK_OFFSET, 0) != head:
         raise _damaged(name, "the head is not that of this upload's spool")
     mark = unpack_mark(os.pread(descriptor, MARK_BYTES, MARK_OFFSET))
     if mark is None or mark.length < FIRST_FRAME:
@@ -45,24 +47,23 @@ def read_mark(descriptor: int, name: str, set_id: int, upload_hash: bytes) -> Ma
     return mark
 
 
-def scan(descriptor: int, name: str, mark: Mark) -> SpoolContent:
-    """Everything that the spool holds: all below the mark, and whole frames above it. Raises StateCorrupted."""
-    content = SpoolContent(FIRST_FRAME, 0, 0, hashlib.sha256())
+def scan(descriptor: int, name: str, mark: Mark, content: SpoolContent) -> None:
+    """Tell ``content``, still empty, all that the spool holds: all below the mark, and whole frames above it.
+
+    Raises StateCorrupted.
+    """
     while True:
         if content.length == mark.length and content.sequence != mark.sequence:
             raise _damaged(name, "frames and mark disagree")
         payload = read_frame(descriptor, content.length, content.sequence + 1)
         if payload is None and content.length >= mark.length:
-            return content
+            return
         if payload is None:
             raise _damaged(name, f"acknowledged batch {content.sequence + 1} is not whole")
         crossed = content.length < mark.length
-        content.length += FRAME_HEAD_BYTES + len(payload)
+        content.take(payload)
         if crossed and content.length > mark.length:
             raise _damaged(name, "frames and mark disagree")
-        content.sequence += 1
-        content.elements += len(payload) // 16
-        content.sha256.update(payload)
 
 
 def frames(descriptor: int, name: str, length: int) -> Iterator[bytes]:

@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
+import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.params import DIGEST_BYTES
-from veilset.errors import NotFound, OutOfSequence
-from veilset_server.adapters.durability import new_file, relative_name, storage_errors, sync_file, write_all
-from veilset_server.adapters.spools.format import (
-    FIRST_FRAME,
-    FRAME_HEAD_BYTES,
-    MARK_OFFSET,
-    MAX_DIGESTS,
-    Mark,
-    pack_frame_head,
-    pack_head,
-    pack_mark,
-)
-from veilset_server.adapters.spools.scan import frames, read_mark, scan
+from veilset.errors import OutOfSequence
+from veilset_server.adapters.spools.format import DIGEST_MAGIC, MAX_UNITS
+from veilset_server.adapters.spools.frame_file import FrameFile
+from veilset_server.adapters.spools.scan import SpoolContent
 
 
-class SpoolFile:
-    """UploadSpool port. Not to be shared between threads.
+class DigestContent(SpoolContent):
+    """Frames of digests: how many there are, and the SHA-256 of all."""
 
-    If two are open on one file (a producer came back while its old stream still hung), the first to append goes on and the
-    other is told OutOfSequence: each append checks, under a lock on the file, that it is as this one left it.
-    """
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+        self.sha256 = hashlib.sha256()
+
+    def _take(self, payload: bytes | memoryview) -> None:
+        self.elements += len(payload) // DIGEST_BYTES
+        self.sha256.update(payload)
+
+
+class SpoolFile(FrameFile[DigestContent]):
+    """UploadSpool port. Not to be shared between threads."""
 
     def __init__(self, path: Path, set_id: int, upload_hash: bytes) -> None:
         """Open the spool, make it if new, cut off what a crash tore. Raises StorageFull, StateCorrupted."""
-        self._name = relative_name(path)
-        if not path.exists():
-            with new_file(path) as descriptor:
-                write_all(descriptor, pack_head(set_id, upload_hash) + pack_mark(Mark(FIRST_FRAME, 0)))
-        self._descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            with self._locked(), storage_errors(self._name):
-                mark = read_mark(self._descriptor, self._name, set_id, upload_hash)
-                self._content = scan(self._descriptor, self._name, mark)
-                os.ftruncate(self._descriptor, self._content.length)
-                self._write_mark(self._content.length, self._content.sequence)
-                os.utime(self._descriptor)  # a resumed upload is not abandoned
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(path, set_id, upload_hash, DIGEST_MAGIC, DigestContent())
 
     @property
     def sequence(self) -> int:
@@ -70,74 +54,15 @@ class SpoolFile:
         """
         if sequence != self.sequence + 1:
             raise OutOfSequence(f"batch {sequence}: the next one is {self.sequence + 1}", field="sequence")
-        if digests.ndim != 2 or digests.shape[1] != 2 or len(digests) > MAX_DIGESTS:
-            raise ValueError(f"digests: shape {digests.shape}, has to be (n, 2) with n up to {MAX_DIGESTS}")
-        payload = np.ascontiguousarray(digests, dtype="<u8").reshape(-1).view(np.uint8).data
-        head = pack_frame_head(sequence, len(digests), payload)
-        length = self._content.length + FRAME_HEAD_BYTES + len(payload)
-        with self._locked():
-            self._check_unchanged()
-            try:
-                with storage_errors(self._name):
-                    self._write_frame(head, payload)
-                    self._write_mark(length, sequence)
-            except BaseException:
-                with suppress(
-                    OSError
-                ):  # what stays behind is above the mark; the next one to open the spool cuts it off
-                    self._write_mark(self._content.length, self._content.sequence)
-                    os.ftruncate(self._descriptor, self._content.length)
-                raise
-        self._content.length = length
-        self._content.sequence = sequence
-        self._content.elements += len(digests)
-        self._content.sha256.update(payload)
-
-    def _write_frame(self, head: bytes, payload: memoryview) -> None:
-        """In one write; one that stops early (full disk, quota) is tried on, so as to learn why."""
-        offset = self._content.length
-        written = os.pwritev(self._descriptor, [head, payload], offset)
-        rest = memoryview(head + bytes(payload))[written:] if written < len(head) + len(payload) else memoryview(b"")
-        while rest:
-            offset += written
-            written = os.pwrite(self._descriptor, rest, offset)
-            rest = rest[written:]
-
-    def _write_mark(self, length: int, sequence: int) -> None:
-        os.pwrite(self._descriptor, pack_mark(Mark(length, sequence)), MARK_OFFSET)
-
-    def _check_unchanged(self) -> None:
-        status = os.fstat(self._descriptor)
-        if status.st_nlink == 0:
-            raise NotFound("upload: it was dropped; start over", field="upload_id")
-        if status.st_size != self._content.length:
-            raise OutOfSequence("upload: taken over by another stream; resume it", field="upload_id")
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        if digests.ndim != 2 or digests.shape[1] != 2 or len(digests) > MAX_UNITS:
+            raise ValueError(f"digests: shape {digests.shape}, has to be (n, 2) with n up to {MAX_UNITS}")
+        self._hold(np.ascontiguousarray(digests, dtype="<u8").reshape(-1).view(np.uint8).data)
 
     def sha256(self) -> bytes:
         """SHA-256 of all digests held, in order."""
         return self._content.sha256.digest()
 
-    def sync(self) -> None:
-        """Return once everything held is on disk. Raises NotFound, OutOfSequence as `append` does."""
-        with self._locked():
-            self._check_unchanged()
-            sync_file(self._descriptor, self._name)
-
     def read(self) -> Iterator[NDArray[np.uint64]]:
         """The digests again, a batch at a time, shape (n, 2). Raises StateCorrupted."""
-        for payload in frames(self._descriptor, self._name, self._content.length):
+        for payload in self._payloads():
             yield np.frombuffer(payload, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
-
-    def close(self) -> None:
-        """Let go of the file; what is held stays."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1

@@ -1,0 +1,82 @@
+"""One release in the store, compared with what was charged; what is gone or another is written again from the artefact.
+
+The pointer moves to nothing but a release that was found whole in the same breath, every chunk compared by its hash. So a
+release whose artefact is damaged keeps what the store still has of it, and never becomes what readers are pointed at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+
+from veilset.core.redis_keys import MANIFEST
+from veilset.core.release import CHUNK_BYTES, check_chunk
+from veilset.core.signing import open_manifest
+from veilset_server.ports import ReleaseStore, VectorStore
+from veilset_server.records import StoredRelease
+
+Place = tuple[str, int, int]
+"""Set, sequence, chunk."""
+
+
+def chunk_count(release: StoredRelease) -> int:
+    """Number of chunks of a release."""
+    return len(open_manifest(release.manifest).chunk_sha256)
+
+
+class Restoring:
+    """Reads artefacts and compares the store with them."""
+
+    def __init__(self, files: VectorStore, store: ReleaseStore) -> None:
+        self._files = files
+        self._store = store
+
+    def chunks(self, release: StoredRelease) -> Iterator[bytes]:
+        """The release's bits from its artefact, each chunk checked. Raises StateCorrupted, ReleaseRejected."""
+        header = open_manifest(release.manifest)
+        for index, chunk in enumerate(self._files.read_artefact(release.set_id, release.sequence, CHUNK_BYTES)):
+            yield check_chunk(header, index, chunk)
+
+    def restore(self, release: StoredRelease, compare: Collection[int]) -> int:
+        """Make the release's keys what they should be, and the pointer point at it or further; returns how many were not.
+
+        compare: chunks to compare by content; all others by their length. Where the pointer has to move, all are compared.
+        Raises StateCorrupted, ReleaseRejected (the artefact is damaged: the pointer stays), Unavailable.
+        """
+        header = open_manifest(release.manifest)
+        behind = self._store.latest(release.set_name) < release.sequence
+        wrong = set(
+            self._store.missing_chunks(release.set_name, release.sequence, release.manifest, header.chunk_sizes)
+        )
+        compare = range(len(header.chunk_sha256)) if behind else compare
+        sha256 = {index: header.chunk_sha256[index] for index in compare if index not in wrong}
+        wrong.update(self._store.changed_chunks(release.set_name, release.sequence, sha256))
+        if wrong:
+            self._write_again(release, wrong)
+        if behind:
+            self._store.move_pointer(release.set_name, release.sequence)
+        return len(wrong) + behind
+
+    def _write_again(self, release: StoredRelease, wrong: set[int]) -> None:
+        for index, chunk in enumerate(self.chunks(release)):
+            if index in wrong:
+                self._store.restore(release.set_name, release.sequence, index, chunk)
+        if MANIFEST in wrong:
+            self._store.restore(release.set_name, release.sequence, MANIFEST, release.manifest)
+
+
+class Rota:
+    """Whose turn it is to be compared by content: a few chunks each time, all of them in the end."""
+
+    def __init__(self, chunks_at_a_time: int) -> None:
+        self._chunks_at_a_time = chunks_at_a_time
+        self._last: Place = ("", 0, 0)
+
+    def turn(self, releases: Iterable[tuple[str, int, int]]) -> set[Place]:
+        """The next chunks of these releases (set, sequence, number of chunks)."""
+        places = sorted((name, sequence, index) for name, sequence, count in releases for index in range(count))
+        start = bisect_right(places, self._last)
+        turn = (places[start:] + places[:start])[: self._chunks_at_a_time]
+        if turn:
+            self._last = turn[-1]
+        return set(turn)

@@ -1,0 +1,76 @@
+"""The delivery thread: one trouble keeps it from nothing else, and it comes back by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.programs import wait_until
+from veilset.errors import StorageFull, StoreMisconfigured, Unavailable
+from veilset_server.delivery_worker import LONGEST_PAUSE, DeliveryWorker
+
+
+class Troubled:
+    """Stands for `Delivery`; each part raises what it is told to, and counts."""
+
+    def __init__(self, **troubles: BaseException | None) -> None:
+        self.troubles = troubles
+        self.calls: Counter[str] = Counter()
+
+    def _do(self, part: str) -> None:
+        self.calls[part] += 1
+        trouble = self.troubles.get(part)
+        if trouble is not None:
+            raise trouble
+
+    def deliver_pending(self) -> None:
+        self._do("deliver")
+
+    def reconcile(self) -> None:
+        self._do("reconcile")
+
+    def keep_house(self) -> None:
+        self._do("keep_house")
+
+
+@pytest.mark.parametrize("part", ["deliver", "reconcile", "keep_house"])
+@pytest.mark.parametrize(
+    "trouble", [Unavailable("away"), StorageFull("full"), StoreMisconfigured("no"), RuntimeError("?")]
+)
+def test_each_part_is_tried_whatever_ails_another(part: str, trouble: BaseException) -> None:
+    """A release that cannot be delivered keeps nothing from being restored, nor a full disk Redis from being mended."""
+    troubled = Troubled(**{part: trouble})
+    delivery: Any = troubled
+    worker = DeliveryWorker(delivery, 1000.0, troubled.keep_house)
+    worker.start()
+    try:
+        wait_until(lambda: min(troubled.calls[name] for name in ("deliver", "reconcile", "keep_house")) >= 1)
+        troubled.troubles = {}
+        before = troubled.calls["reconcile"]
+        worker.wake()
+        wait_until(lambda: troubled.calls["reconcile"] > before)  # the failed pass is made up for, not put off
+    finally:
+        worker.stop()
+
+
+def test_a_lasting_refusal_is_not_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting is all that helps until somebody acts: the longest pause at once."""
+    pauses = []
+    wait = threading.Event.wait
+
+    def recorded(event: threading.Event, timeout: float | None = None) -> bool:
+        if threading.current_thread().name == "delivery":
+            pauses.append(timeout)
+            return wait(event, 0.01)
+        return wait(event, timeout)
+
+    monkeypatch.setattr(threading.Event, "wait", recorded)
+    delivery: Any = Troubled(deliver=StoreMisconfigured("no"))
+    worker = DeliveryWorker(delivery, 1000.0, lambda: None)
+    worker.start()
+    wait_until(lambda: len(pauses) >= 3)
+    worker.stop()
+    assert set(pauses) == {LONGEST_PAUSE}

@@ -1,0 +1,103 @@
+"""Raw vectors as files: made, changed by merges, read back checked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from storage_examples import changing, new_files, whole
+
+from veilset.errors import StateCorrupted
+from veilset_server.adapters import raw_vectors
+from veilset_server.adapters.raw_vectors import RawVectors
+from veilset_server.adapters.vector_files import VectorFiles
+from veilset_server.ports import VectorStore
+
+LENGTH = (2 << 20) + 77  # three chunks
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> VectorFiles:
+    """The files of an empty state folder, and a vector of zeros with id 7."""
+    made = new_files(tmp_path)
+    port: VectorStore = made  # checked by mypy
+    assert port is made
+    made.create_vector(7, LENGTH)
+    return made
+
+
+def test_a_new_vector_is_zero_and_allocated(files: VectorFiles, tmp_path: Path) -> None:
+    """All its blocks are there, so that a later write through the map needs none."""
+    status = (tmp_path / "vectors" / "7.bits").stat()
+    assert status.st_size == LENGTH
+    assert status.st_blocks * 512 >= LENGTH
+    with changing(files, 7, LENGTH) as vector:
+        assert vector.shape == (LENGTH,)
+        assert vector.dtype == np.uint8
+        assert not vector.any()
+    assert [len(chunk) for chunk in files.read_vector(7, LENGTH)] == [1 << 20, 1 << 20, 77]
+    assert not any(whole(files, 7, LENGTH))
+
+
+def test_what_is_set_in_the_map_stays(files: VectorFiles, tmp_path: Path) -> None:
+    """Through merges, reopening, and a repeated create; an array that outlives the block still has its map."""
+    with changing(files, 7, LENGTH) as vector:
+        vector[1234] |= 0x81
+        vector[-1] |= 0x01
+        kept = vector[1200:1300]
+    files.create_vector(7, LENGTH)
+    with changing(files, 7, LENGTH) as vector:
+        vector[2_000_000] |= 0x10
+    expected = bytearray(LENGTH)
+    expected[1234], expected[-1], expected[2_000_000] = 0x81, 0x01, 0x10
+    assert whole(VectorFiles(tmp_path), 7, LENGTH) == expected
+    assert kept[34] == 0x81
+    assert files.vectors() == [7]
+
+
+def test_chunks_that_are_read_are_copies(files: VectorFiles) -> None:
+    """What was checked is what is published, whatever happens to the file meanwhile."""
+    first = next(files.read_vector(7, LENGTH))
+    with changing(files, 7, LENGTH) as vector:
+        vector[0] = 0xFF
+    assert not first.any()
+
+
+def test_only_a_mapped_vector_can_be_synced(tmp_path: Path) -> None:
+    """A copy would be 'synced' without any effect on the disk; a view of the map is as good as the map."""
+    vectors = RawVectors(tmp_path)
+    vectors.create(7, 64)
+    with vectors.open(7, 64) as vector:
+        raw_vectors.sync_vector(vector[3:])
+        with pytest.raises(TypeError):
+            raw_vectors.sync_vector(vector.copy())
+
+
+@pytest.mark.parametrize("length", [0, 1, LENGTH - 1, LENGTH + 1, 2 * LENGTH])
+def test_a_vector_of_another_length_is_refused(files: VectorFiles, tmp_path: Path, length: int) -> None:
+    """Neither mapped, stretched nor cut; create does not repair it either."""
+    path = tmp_path / "vectors" / "7.bits"
+    os.truncate(path, length)
+    for use in (
+        lambda: changing(files, 7, LENGTH).__enter__(),
+        lambda: next(files.read_vector(7, LENGTH)),
+        lambda: files.create_vector(7, LENGTH),
+        lambda: files.check_vector(7, LENGTH),
+    ):
+        with pytest.raises(StateCorrupted, match=r"vectors/7\.bits"):
+            use()
+    assert path.stat().st_size == length
+
+
+def test_a_missing_vector_and_one_behind_a_link_are_refused(files: VectorFiles, tmp_path: Path) -> None:
+    """A link could lead a write out of the folder."""
+    (tmp_path / "vectors" / "7.bits").unlink()
+    (tmp_path / "outside").write_bytes(bytes(64))
+    (tmp_path / "vectors" / "8.bits").symlink_to(tmp_path / "outside")
+    for set_id in (7, 8, 9):
+        with pytest.raises(StateCorrupted, match=f"vectors/{set_id}"), changing(files, set_id, 64):
+            pass
+        with pytest.raises(StateCorrupted, match=f"vectors/{set_id}"):
+            next(files.read_vector(set_id, 64))
