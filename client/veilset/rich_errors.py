@@ -8,7 +8,9 @@ import grpc
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from veilset.endpoint import Endpoint
 from veilset.errors import InvalidInput, Unavailable, VeilsetError, from_reason
+from veilset.tls_diagnosis import explain
 
 DOMAIN = "veilset.v1.MembershipService"
 
@@ -29,7 +31,7 @@ def _pack(message: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest) -
     return packed
 
 
-def from_rpc_error(error: grpc.RpcError, target: str) -> VeilsetError:
+def from_rpc_error(error: grpc.RpcError, target: Endpoint) -> VeilsetError:
     """The error that the service raised, or what gRPC itself reports, as a VeilsetError."""
     from grpc_status import rpc_status
 
@@ -41,7 +43,11 @@ def from_rpc_error(error: grpc.RpcError, target: str) -> VeilsetError:
         if detail.Unpack(info) and info.domain == DOMAIN:
             return from_reason(info.reason, status.message, dict(info.metadata))
     if code is grpc.StatusCode.UNAVAILABLE:
-        return Unavailable(f"service: cannot reach {target} ({text}); is it running there?", target=target)
+        why = None if "Connection refused" in text else explain(target)
+        why = why or f"{text}; is it running there?"
+        return Unavailable(f"service: cannot reach {target}: {why}", target=target)
+    if code is grpc.StatusCode.CANCELLED:  # not by us: a service that stops cuts what it had just taken in
+        return Unavailable(f"service: {target} stopped before it answered", target=target)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Unavailable(f"service: {target} did not answer in time", target=target)
     found = VeilsetError(f"service: {code.name}: {text}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from itertools import chain
 from pathlib import Path
 
 import click
 
 from veilset.cli import inputs, options
 from veilset.cli.output import emit, progress
+from veilset.cli.packed_inputs import read_files
+from veilset.cli.server import Server
 from veilset.errors import Unavailable
-from veilset.service import connect
 
 
 @click.command("add", short_help="Add elements from files.")
@@ -20,6 +20,11 @@ from veilset.service import connect
 @inputs.formats
 @inputs.column
 @click.option("--upload-id", help="Name of this upload; the same again, with the same files, resumes it after a cut.")
+@click.option(
+    "--retry-seconds",
+    type=float,
+    help="How long to go on trying where the service is away; default: a minute once it has answered.",
+)
 @options.key_file
 @options.server
 @options.as_json
@@ -29,19 +34,27 @@ def add(
     file_format: str | None,
     column: str | None,
     upload_id: str | None,
+    retry_seconds: float | None,
     key_file: Path | None,
-    server: str,
+    server: Server,
     as_json: bool,
 ) -> None:
     """Add the elements of FILEs to SET: one a line, or a column; gzip by suffix; - is standard input.
 
     Elements are hashed here; only digests are sent. Nothing counts until the whole upload is finished.
     """
-    elements = chain.from_iterable(inputs.read_elements(file, file_format, column) for file in files)
+    elements = read_files(files, file_format, column)
     chosen = upload_id or secrets.token_hex(8)
     try:
-        with connect(server) as service, progress(f"adding to {set_name}") as show:
-            result = service.add(set_name, elements, upload_id=chosen, key=options.read_key(key_file), on_progress=show)
+        with server.connect() as service, progress(f"adding to {set_name}") as show:
+            result = service.add(
+                set_name,
+                elements,
+                upload_id=chosen,
+                key=options.read_key(key_file),
+                on_progress=show,
+                retry_seconds=retry_seconds,
+            )
     except (Unavailable, KeyboardInterrupt):
         click.echo(f"veilset: not finished; the same command with --upload-id {chosen} resumes it", err=True)
         raise

@@ -8,8 +8,8 @@ import click
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
+from veilset.cli.server import Server
 from veilset.errors import InvalidInput
-from veilset.service import connect
 
 
 @click.command("budget", short_help="Show or raise a privacy budget.")
@@ -26,13 +26,13 @@ def budget(
     raise_epsilon: float,
     raise_delta: float | None,
     reason: str,
-    server: str,
+    server: Server,
     as_json: bool,
 ) -> None:
     """Show what the budget account of SET was given, has spent and has left; or raise it."""
     if bool(set_name) == bool(account):
         raise InvalidInput("account", "given, or SET, but not both")
-    with connect(server) as service:
+    with server.connect() as service:
         found = service.budget(set_name, account=account)
         if raise_epsilon or raise_delta is not None:
             found = service.raise_budget(found.account, epsilon=raise_epsilon, delta=raise_delta, reason=reason)
@@ -47,9 +47,9 @@ def budget(
 @click.option("--reason", required=True, help="Why, for the audit row.")
 @options.server
 @options.as_json
-def confirm_loss(set_name: str, epsilon: float, delta: float, reason: str, server: str, as_json: bool) -> None:
+def confirm_loss(set_name: str, epsilon: float, delta: float, reason: str, server: Server, as_json: bool) -> None:
     """Let SET publish again after its service was restored from an older copy: charge what was spent since that copy."""
-    with connect(server) as service:
+    with server.connect() as service:
         found = service.confirm_loss(set_name, epsilon=epsilon, delta=delta, reason=reason)
     shown = asdict(found)
     emit(shown, as_json, lines(shown))

@@ -21,7 +21,7 @@ from veilset.cli.output import emit
 from veilset.core import redis_keys
 from veilset.core.intervals import binomial_interval
 from veilset.errors import InvalidInput, VeilsetError
-from veilset.service import Service, connect
+from veilset.service import Service
 
 SET = "demo"
 EPSILON = 5.0
@@ -60,7 +60,7 @@ def demo(path: str | None, state: Path, as_json: bool) -> None:
     files = {name: state.with_name(f"{state.name}-{name}.txt") for name in ("members", "non-members")}
     files["members"].write_bytes(b"\n".join(lists.members[:MAX_ASKED]) + b"\n")
     files["non-members"].write_bytes(b"\n".join(lists.non_members[:MAX_ASKED]) + b"\n")
-    with running_service(state) as ready, connect(ready["address"]) as service:
+    with running_service(state) as ready, Service(ready["address"]) as service:
         _say(f"service on {ready['address']}, Valkey at {ready['redis']}, state in {state}")
         service.create_set(
             SET,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 
 import click
 
@@ -20,6 +19,8 @@ COMMANDS = {
     "plan": ("veilset.cli.plan", "plan", "Find the best setting for a size and a promise."),
     "demo": ("veilset.cli.demo", "demo", "Show the whole job on a real list."),
     "create": ("veilset.cli.sets", "create", "Create a set."),
+    "spec": ("veilset.cli.spec", "spec", "Agree on parameters with partners."),
+    "secret": ("veilset.cli.secret", "secret", "Make the secret of a keyed scheme."),
     "sets": ("veilset.cli.sets", "sets", "List the sets."),
     "add": ("veilset.cli.add", "add", "Add elements from files."),
     "publish": ("veilset.cli.releases", "publish", "Publish a noisy release."),
@@ -31,11 +32,16 @@ COMMANDS = {
     "fetch": ("veilset.cli.releases", "fetch", "Save a checked release to a file."),
     "releases": ("veilset.cli.releases", "releases", "List the releases of a set."),
     "budget": ("veilset.cli.budget", "budget", "Show or raise a privacy budget."),
+    "health": ("veilset.cli.health", "health", "Ask whether the service is ready."),
     "reconcile": ("veilset.cli.releases", "reconcile", "Restore what Redis lost."),
     "confirm-loss": ("veilset.cli.budget", "confirm_loss", "Charge what a restored ledger forgot."),
     "delete": ("veilset.cli.sets", "delete", "Delete a set; its charges stay."),
 }
-SERVER_COMMANDS = {"serve": "Run the service."}
+SERVER_COMMANDS = {
+    "serve": "Run the service.",
+    "keys": "Show and rotate the signing keys.",
+    "token": "Make, list and revoke access tokens.",
+}
 
 
 class LazyGroup(click.Group):
@@ -62,6 +68,8 @@ class LazyGroup(click.Group):
 
 
 def _server_command(name: str) -> click.Command:
+    from importlib.metadata import entry_points  # slow to import, and only the server's commands need it
+
     found = entry_points(group="veilset.commands", name=name)
     try:
         command = next(iter(found)).load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
+from veilset.cli.server import server as server_options
 from veilset.core.calibration import delta_is_large
-from veilset.core.params import Adjacency, Calibration
+from veilset.core.params import Adjacency, Calibration, HashScheme
 from veilset.errors import InvalidInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -29,14 +32,23 @@ def parse_bytes(context: click.Context, parameter: click.Parameter, value: str |
     return int(number) * _UNITS[unit]
 
 
+def parse_seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """A length of time such as 90, 90s, 15m, 12h or 7d, in seconds."""
+    if value is None:
+        return None
+    text = value.strip().lower()
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, "s")
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number, re.ASCII):
+        raise click.BadParameter("must be a length of time such as 90s, 15m, 12h or 7d", context, parameter)
+    return float(number) * _SECONDS[unit]
+
+
 def choice(values: type[StrEnum]) -> click.Choice[str]:
     """The values of an enumeration as users write them."""
     return click.Choice([value.value for value in values])
 
 
-server = click.option(
-    "--server", envvar="VEILSET_SERVER", default="localhost:50051", show_default=True, help="Address of the service."
-)
+server = server_options
 redis = click.option("--redis", envvar="VEILSET_REDIS", metavar="URL", help="Redis or Valkey to read from.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 set_name = click.argument("set_name", metavar="SET")
@@ -44,20 +56,29 @@ set_name = click.argument("set_name", metavar="SET")
 
 def privacy(command: Command) -> Command:
     """What a release promises: --epsilon, --delta, --adjacency and their companions."""
+    return _promise(command, required=True)
+
+
+def privacy_unless_spec(command: Command) -> Command:
+    """The same for a command that takes --spec in their place; see `veilset.cli.spec.read_agreed`."""
+    return _promise(command, required=False)
+
+
+def _promise(command: Command, *, required: bool) -> Command:
     for option in reversed(
         (
             click.option(
                 "--size",
                 type=int,
-                required=True,
+                required=required,
                 help="Expected number of distinct elements: a round number, since the vector's public length follows from it.",
             ),
-            click.option("--epsilon", type=float, required=True, help="ε of one release, in (0, 64]."),
+            click.option("--epsilon", type=float, required=required, help="ε of one release, in (0, 64]."),
             click.option("--delta", type=float, default=0.0, show_default=True, help="δ of one release, in [0, 0.1]."),
             click.option(
                 "--adjacency",
                 type=choice(Adjacency),
-                required=True,
+                required=required,
                 help="Neighbouring relation: add-remove hides the size too; replace-one takes it as public.",
             ),
             click.option("--calibration", type=choice(Calibration), help="How ε becomes noise."),
@@ -100,12 +121,38 @@ def read_key(path: Path | None) -> bytes | None:
         raise InvalidInput("key-file", f"a readable file ({error.strerror})") from None
 
 
+def read_key_of(scheme: str, path: Path | None) -> bytes | None:
+    """The secret for a set that is being made: with a keyed scheme required, with another none (the environment may name
+    the file for the keyed sets among many)."""
+    if scheme != HashScheme.BLAKE2B:
+        return None
+    if path is None:
+        raise InvalidInput("key-file", f"given with scheme {scheme}: only its check value is kept")
+    return read_key(path)
+
+
+scheme = click.option(
+    "--scheme",
+    type=choice(HashScheme),
+    default=HashScheme.MMH3.value,
+    show_default=True,
+    help="Element to digest; the keyed one needs a secret (veilset secret create).",
+)
 key_file = click.option(
     "--key-file",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="VEILSET_KEY_FILE",
     help="File with the secret of a keyed scheme.",
 )
+
+
+def spec_file(text: str) -> Callable[[Command], Command]:
+    """--spec FILE."""
+    return click.option(
+        "--spec", "spec_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=text
+    )
+
+
 public_key = click.option(
     "--public-key",
     "public_keys",

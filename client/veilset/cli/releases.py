@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.core.budget import NANO
-from veilset.core.release import ReleaseHeader
+from veilset.cli.server import Server
 from veilset.core.statement import make_statement
 from veilset.errors import InvalidInput
-from veilset.service import Release, connect
+from veilset.report.facts import describe_header
+from veilset.service_records import Release
 
 
 @click.command("publish", short_help="Publish a noisy release.")
 @options.set_name
-@click.option("--request-id", help="Repeat a publish safely: the same id never charges twice.")
+@click.option(
+    "--request-id",
+    help="Repeat a publish safely: the same id never charges twice. Without it one is drawn, and told if the publish fails.",
+)
 @click.option("--no-wait", is_flag=True, help="Return once it is charged and on disk.")
 @click.option("--count-epsilon", type=float, help="ε to spend beside that on a noisy count (add-remove only).")
 @click.option(
@@ -28,6 +29,13 @@ from veilset.service import Release, connect
     type=float,
     default=0.0,
     help="δ to spend on it; a little makes it better. Without any, about 1e-17 is charged for its 64 random bits.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    help="How long to wait for the answer; a vector of gigabytes takes minutes.",
 )
 @options.server
 @options.as_json
@@ -37,17 +45,19 @@ def publish(
     no_wait: bool,
     count_epsilon: float | None,
     count_delta: float,
-    server: str,
+    timeout_seconds: float,
+    server: Server,
     as_json: bool,
 ) -> None:
     """Draw fresh noise over all finished uploads of SET, charge its budget, and publish to Redis."""
-    with connect(server) as service:
+    with server.connect() as service:
         release = service.publish(
             set_name,
             request_id=request_id,
             wait=not no_wait,
             count_epsilon=count_epsilon,
             count_delta=count_delta,
+            timeout_seconds=timeout_seconds,
         )
     shown = describe(release)
     emit(shown, as_json, f"{release.set_name}/{release.sequence} {release.state}\n{make_statement(release.header)}")
@@ -57,9 +67,9 @@ def publish(
 @options.set_name
 @options.server
 @options.as_json
-def releases(set_name: str, server: str, as_json: bool) -> None:
+def releases(set_name: str, server: Server, as_json: bool) -> None:
     """List the releases of SET, newest first; with --json one object a line."""
-    with connect(server) as service:
+    with server.connect() as service:
         for release in service.list_releases(set_name):
             shown = describe(release)
             text = f"{release.sequence}\t{release.state}\t{shown['created_at']}\tε={make_statement(release.header).epsilon:g}"
@@ -91,9 +101,13 @@ def fetch(
 @click.argument("set_name", metavar="[SET]", default="")
 @options.server
 @options.as_json
-def reconcile(set_name: str, server: str, as_json: bool) -> None:
-    """Compare Redis with the ledger and write again what is missing, byte for byte. Charges nothing."""
-    with connect(server, timeout_seconds=600) as service:
+def reconcile(set_name: str, server: Server, as_json: bool) -> None:
+    """Compare Redis with the ledger, all content too, and write again what is missing or changed, byte for byte.
+
+    Reads every kept release back from Redis. The service itself does so for a few chunks in each of its passes. Charges
+    nothing.
+    """
+    with server.connect(timeout_seconds=600) as service:
         checked, restored = service.reconcile(set_name)
     shown = {"checked": checked, "restored_keys": restored}
     emit(shown, as_json, f"{checked} releases checked, {restored} keys restored")
@@ -102,30 +116,3 @@ def reconcile(set_name: str, server: str, as_json: bool) -> None:
 def describe(release: Release) -> dict[str, object]:
     """A release's header, flat."""
     return {"state": release.state, "request_id": release.request_id} | describe_header(release.header)
-
-
-def describe_header(header: ReleaseHeader) -> dict[str, object]:
-    """What a release says of itself, flat."""
-    return {
-        "set": header.set_name,
-        "sequence": header.sequence,
-        "created_at": datetime.fromtimestamp(header.created_at_us / 1e6, UTC).isoformat(timespec="seconds"),
-        "bits": header.filter.bits,
-        "hashes": header.filter.hashes,
-        "scheme": str(header.filter.scheme),
-        "seed": header.filter.seed,
-        "normalization": str(header.normalization),
-        "epsilon": header.privacy.epsilon,
-        "delta": header.privacy.delta,
-        "adjacency": str(header.privacy.adjacency),
-        "calibration": str(header.privacy.calibration),
-        "elements_per_user": header.privacy.elements_per_user,
-        "min_size": header.privacy.min_size,
-        "changed_bits": header.changed_bits,
-        "epsilon0": header.epsilon0,
-        "flip_probability": header.flip_probability,
-        "total_epsilon": header.total_nano_epsilon / NANO,
-        "total_delta": header.total_delta,
-        "count": asdict(header.count) if header.count else None,
-        "statement": asdict(make_statement(header)),
-    }

@@ -1,53 +1,53 @@
-"""The service's Ed25519 signing key: made at first start, readable by its owner only.
-
-Any 32 bytes are some private key, so a damaged one would be taken for another; the file therefore starts with a line that
-holds the checksum of the rest, as explanatory text, which PEM allows before its block.
-"""
+"""Signer port on the state folder's keys: signs with every key whose time it is, and can be told to read the file again."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+import structlog
 
-from veilset.errors import StateCorrupted
-from veilset_server.adapters.durability import new_file, write_all
+from veilset.core.release import ReleaseHeader
+from veilset.core.signing import sign_header
+from veilset.errors import NotFound, StateCorrupted
+from veilset_server.adapters.key_file import load_or_make_keys, read_keys
+from veilset_server.key_rotation import SigningKey
+from veilset_server.ports import Clock
 
-FILE_NAME = "signing.pem"
-
-
-def load_or_make_key(folder: Path, *, may_make: bool) -> Ed25519PrivateKey:
-    """The key in ``folder``, made if there is none and ``may_make``.
-
-    may_make: whether the state is new; readers pin the key, so a state in use that lost its key gets no other silently.
-    Raises StateCorrupted if the file is missing then, or does not hold the key that was written.
-    """
-    path = folder / FILE_NAME
-    if not path.exists():
-        if not may_make:
-            raise StateCorrupted(f"{path}: missing, though the state folder is in use; restore it", file=FILE_NAME)
-        _write(path, Ed25519PrivateKey.generate())
-    first_line, _, pem = path.read_bytes().partition(b"\n")
-    if first_line != _first_line(pem):
-        raise StateCorrupted(f"{path}: damaged (the checksum in its first line is of another content)", file=FILE_NAME)
-    try:
-        key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise StateCorrupted(f"{path}: not an Ed25519 private key in PEM form", file=FILE_NAME)
-    return key
+log = structlog.get_logger(__name__)
 
 
-def _first_line(pem: bytes) -> bytes:
-    return f"veilset signing key; the rest of this file has SHA-256 {hashlib.sha256(pem).hexdigest()}".encode("ascii")
+class SigningKeys:
+    """The keys of one state folder. Thread-safe."""
 
+    def __init__(self, folder: Path, clock: Clock, *, may_make: bool) -> None:
+        """Reads the keys; makes the first if ``may_make``. Raises StateCorrupted, StorageFull."""
+        self._folder = folder
+        self._clock = clock
+        self._keys = load_or_make_keys(folder, clock.now_us(), may_make=may_make)
 
-def _write(path: Path, key: Ed25519PrivateKey) -> None:
-    """All of it or nothing, durably, before anything is signed with it. Raises StorageFull."""
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with new_file(path) as descriptor:
-        write_all(descriptor, _first_line(pem) + b"\n" + pem)
+    @property
+    def newest(self) -> SigningKey:
+        """The key for readers to pin."""
+        return self._keys[0]
+
+    def sign(self, header: ReleaseHeader) -> bytes:
+        """A manifest with the signatures of all keys that sign now, the newest first."""
+        now_us = self._clock.now_us()
+        return sign_header(header, [key.private for key in self._keys if key.private and key.signs(now_us)])
+
+    def public_keys(self) -> Collection[bytes]:
+        """Raw public keys of all that ever signed, retired ones too."""
+        return {key.public for key in self._keys}
+
+    def reload(self) -> bool:
+        """Take up what ``veilset keys`` wrote; whether that could be done. A damaged file is logged, and the keys stay."""
+        try:
+            found = read_keys(self._folder)
+        except (NotFound, StateCorrupted, OSError) as error:
+            log.error("signing keys not read, the old ones stay", kind=type(error).__name__, why=str(error))  # noqa: TRY400 - by its name, not its trace
+            return False
+        self._keys = found
+        now_us = self._clock.now_us()
+        log.info("signing keys read anew", keys={key.key_id: key.state(now_us) for key in found})
+        return True

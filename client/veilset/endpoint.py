@@ -1,0 +1,132 @@
+"""Where the service is and how it is reached: address, TLS files, token, and what may travel in plain text."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from veilset.errors import InvalidInput
+
+TLS_PREFIX = "tls://"
+_DNS_PREFIX = "dns:///"
+
+FileName = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A checked target. address: what gRPC connects to, host:port or unix:path; host: the part a certificate has to name.
+
+    tls: whether the connection is encrypted. ca: authority to trust in place of the well-known ones. cert, key: this client's own
+    certificate, for a service that asks for one. token: bearer token, sent with every call.
+    """
+
+    address: str
+    host: str
+    port: int
+    tls: bool
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    token: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return self.address
+
+
+def make_endpoint(
+    target: str,
+    *,
+    token: str | None = None,
+    ca: FileName | None = None,
+    cert: FileName | None = None,
+    key: FileName | None = None,
+    insecure: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Endpoint:
+    """Check a target with what belongs to it; what is not given is taken from ``environment``.
+
+    TLS is on where the target starts with tls:// or ca or cert is given. Variables: VEILSET_TOKEN, VEILSET_TOKEN_FILE,
+    VEILSET_CA_FILE, VEILSET_CERT_FILE, VEILSET_CERT_KEY_FILE. Raises InvalidInput: for a malformed target, a certificate
+    without its key, and plain text to another machine unless ``insecure``: digests are guessable, and a token is a password.
+    """
+    variables = environment or {}
+    ca = ca or variables.get("VEILSET_CA_FILE") or None
+    cert = cert or variables.get("VEILSET_CERT_FILE") or None
+    key = key or variables.get("VEILSET_CERT_KEY_FILE") or None
+    if (cert is None) != (key is None):
+        raise InvalidInput("key" if key is None else "cert", "given where the other of cert and key is")
+    address = target.removeprefix(TLS_PREFIX)
+    host, port = _host_and_port(address, target)
+    tls = target.startswith(TLS_PREFIX) or ca is not None or cert is not None
+    if not (tls or insecure or is_loopback(host)):
+        raise InvalidInput(
+            "server",
+            "reached by TLS (tls://host:port, or a ca) since it is not this machine, or used with insecure",
+            target,
+        )
+    return Endpoint(
+        address,
+        host,
+        port,
+        tls,
+        ca=Path(ca) if ca is not None else None,
+        cert=Path(cert) if cert is not None else None,
+        key=Path(key) if key is not None else None,
+        token=_token(token, variables),
+    )
+
+
+def _host_and_port(address: str, target: str) -> tuple[str, int]:
+    if address.startswith("unix:"):
+        return "localhost", 0
+    host, separator, port = address.removeprefix(_DNS_PREFIX).rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    well_formed = (
+        separator
+        and host
+        and not any(bad in host for bad in "/@ ")
+        and port.isascii()
+        and port.isdigit()
+        and len(port) <= 5
+    )
+    if not (well_formed and 1 <= int(port) <= 65_535):
+        raise InvalidInput("server", "host:port, such as localhost:50051, or tls://host:port", target)
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host``, a name or an address, can only be this machine."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _token(given: str | None, variables: Mapping[str, str]) -> str | None:
+    """Raises InvalidInput for a file that cannot be read, or what cannot stand in a header; never shows the token."""
+    token = given or variables.get("VEILSET_TOKEN") or None
+    path = variables.get("VEILSET_TOKEN_FILE")
+    if token is None and path:
+        token = read_token(path)
+    if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+        raise InvalidInput("token", "printable ASCII without spaces")
+    return token
+
+
+def read_token(path: FileName) -> str:
+    """A token from a file, white space around it aside. Raises InvalidInput."""
+    try:
+        token = Path(path).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("token-file", f"a readable file that holds a token ({type(error).__name__})") from None
+    if not token:
+        raise InvalidInput("token-file", "a file that holds a token, not an empty one")
+    return token

@@ -1,0 +1,62 @@
+"""Certificates and keys in PEM files, checked before they are used: a bad file is named, not met again in a handshake.
+
+TLS libraries tell such faults late and darkly, or, asked for a password by a file, stop and wait for a terminal.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from veilset.errors import InvalidInput
+
+
+def read_authorities(field: str, path: Path) -> bytes:
+    """The bytes of a file of certificates to trust. Raises InvalidInput naming ``field``."""
+    content = _read(field, path)
+    _certificates(field, path, content)
+    return content
+
+
+def read_pair(
+    cert_field: str, cert: Path, key_field: str, key: Path, now: datetime | None = None
+) -> tuple[bytes, bytes]:
+    """The bytes of a certificate chain's file and of its key's.
+
+    Raises InvalidInput naming the field: a file is no PEM, the key is encrypted or of another certificate, or the certificate is
+    not valid at ``now`` (default: the system's time).
+    """
+    chain, secret = _read(cert_field, cert), _read(key_field, key)
+    own = _certificates(cert_field, cert, chain)[0]
+    try:
+        public = load_pem_private_key(secret, password=None).public_key()
+    except TypeError:
+        raise InvalidInput(key_field, "a private key that is not encrypted", str(key)) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise InvalidInput(key_field, "a private key in PEM form", str(key)) from None
+    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if public.public_bytes(*form) != own.public_key().public_bytes(*form):
+        raise InvalidInput(key_field, f"the private key of the certificate in {cert}", str(key))
+    now = now or datetime.now(UTC)
+    if not own.not_valid_before_utc <= now <= own.not_valid_after_utc:
+        span = f"{own.not_valid_before_utc:%Y-%m-%d %H:%M} to {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        raise InvalidInput(cert_field, f"a certificate that is valid now, not one for {span}", str(cert))
+    return chain, secret
+
+
+def _read(field: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(field, f"a readable PEM file ({error.strerror})", str(path)) from None
+
+
+def _certificates(field: str, path: Path, content: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError:
+        raise InvalidInput(field, "certificates in PEM form", str(path)) from None
