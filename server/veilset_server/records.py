@@ -11,7 +11,10 @@ from veilset.core.params import FilterParameters, Normalization, PrivacyParamete
 
 @dataclass(frozen=True, slots=True)
 class SetDescription:
-    """A set as its owner made it: parameters only. Times are microseconds since the Unix epoch."""
+    """A set as its owner made it: parameters only. Times are microseconds since the Unix epoch.
+
+    owner: name of the principal that created it, for its quota; empty where nobody was asked.
+    """
 
     name: str
     filter: FilterParameters
@@ -21,6 +24,7 @@ class SetDescription:
     created_at_us: int
     declared_size: int
     shared_seed: bool
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,15 @@ class StoredSet:
     set_id: int
     description: SetDescription
     proven_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class UploadQuota:
+    """How many uploads may be open. prefixes: what the ids of one principal's uploads begin with; "" means all uploads."""
+
+    prefixes: tuple[str, ...]
+    own: int
+    everybody: int
 
 
 class UploadState(StrEnum):

@@ -15,6 +15,7 @@ from veilset.core.params import (
     Normalization,
     PrivacyParameters,
     check_integer,
+    check_key_check,
     check_name,
 )
 from veilset.core.planning import planner
@@ -40,19 +41,22 @@ class SetRequest:
     max_bytes: int = 0
     scheme: HashScheme = HashScheme.MMH3
     seed: int | None = None
+    key_check: str = ""
     normalization: Normalization = Normalization.NONE
     account: str = ""
     budget_epsilon: float = 0.0
     budget_delta: float | None = None
     allow_poor_utility: bool = False
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SetLimits:
-    """What one service accepts: the longest vector in bits, and the number of sets."""
+    """What one service accepts: the longest vector in bits, and the number of sets, in all and of one owner."""
 
     max_bits: int = 1 << 35
     max_sets: int = 10_000
+    max_sets_of_owner: int | None = None
 
 
 class Sets:
@@ -85,6 +89,9 @@ class Sets:
         behind then.
         """
         check_name("name", request.name)
+        if request.scheme is HashScheme.BLAKE2B and not request.key_check:
+            raise InvalidInput("key_check", f"given with scheme {request.scheme}, so that a wrong secret is noticed")
+        check_key_check(request.key_check, request.scheme)
         account = check_name("account", request.account or request.name)
         plan = self._plan(request)
         if plan.bits > self._limits.max_bits:
@@ -103,18 +110,20 @@ class Sets:
         seed = self._entropy.seed32() if request.seed is None else request.seed
         description = SetDescription(
             name=request.name,
-            filter=FilterParameters(plan.bits, plan.hashes, request.scheme, seed),
+            filter=FilterParameters(plan.bits, plan.hashes, request.scheme, seed, request.key_check),
             privacy=privacy,
             normalization=request.normalization,
             account=account,
             created_at_us=self._clock.now_us(),
             declared_size=request.size,
             shared_seed=request.seed is not None,
+            owner=request.owner,
         )
         self._refuse_smaller_account(account, request)
         budget = to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon)
         with self._delivery.locks[request.name]:  # nobody deletes the set before it has its vector
-            stored = self._ledger.create_set(description, *budget, self._limits.max_sets)
+            quotas = self._limits.max_sets, self._limits.max_sets_of_owner
+            stored = self._ledger.create_set(description, *budget, *quotas)
             try:
                 self._files.create_vector(stored.set_id, description.filter.vector_bytes)
             except BaseException:

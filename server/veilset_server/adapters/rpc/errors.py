@@ -6,6 +6,7 @@ its type and the places in the code it came through.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import traceback
 from collections.abc import Awaitable, Callable
@@ -38,7 +39,12 @@ async def abort(context: grpc.aio.ServicerContext[Request, Response], error: Bas
     """End the call with ``error``'s status."""
     if not isinstance(error, VeilsetError):
         error = _conceal(error)
-    await context.abort_with_status(rpc_status.to_status(to_status(error)))
+    try:
+        await context.abort_with_status(rpc_status.to_status(to_status(error)))
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.BaseError:  # the caller is gone: nobody is left to be told
+        raise asyncio.CancelledError from None
     raise AssertionError("abort returned")
 
 

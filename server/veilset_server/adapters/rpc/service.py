@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -14,25 +17,31 @@ from veilset.core import wire
 from veilset.core.decoding import Rule
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer
 from veilset.core.planning import planner
-from veilset.errors import InvalidInput, LimitExceeded, NotFound, StorageFull, Unavailable
+from veilset.errors import LimitExceeded, NotFound, StorageFull, StoreMisconfigured, Unavailable
 from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import membership_pb2_grpc
+from veilset.v1 import membership_pb2_grpc, merge_pb2
+from veilset_server.adapters.rpc.caller import current_principal
 from veilset_server.adapters.rpc.convert import budget_message, plan_message, release_message, set_message
 from veilset_server.adapters.rpc.errors import abort, unary
+from veilset_server.adapters.rpc.paging import MAX_PAGE, MAX_SEQUENCE, page_size, release_page, sequence_token
+from veilset_server.adapters.rpc.shares import SharedWorkers
+from veilset_server.adapters.rpc.turns import Turns
 from veilset_server.adapters.rpc.upload import UploadStream
+from veilset_server.adapters.rpc.upload_elements import ElementUpload
+from veilset_server.adapters.rpc.upload_vector import VectorUpload
 from veilset_server.budgets import Budgets
 from veilset_server.counting import CountPurchase
-from veilset_server.delivery import Delivery, DeliveryWorker
+from veilset_server.delivery import Delivery
+from veilset_server.delivery_worker import DeliveryWorker
 from veilset_server.ports import Ledger
+from veilset_server.principals import Principal
 from veilset_server.publishing import Publishing
-from veilset_server.records import ReleaseState, StoredRelease
+from veilset_server.records import ReleaseState, StoredRelease, StoredSet
 from veilset_server.rollback import RollbackGuard
 from veilset_server.sets import SetRequest, Sets
 
-MAX_PAGE = 1000
-DEFAULT_PAGE = 100
 MAX_PLANS_WAITING = 64
-MAX_SEQUENCE = 1 << 62
+MAX_PLANS_OF_ONE = 8
 
 Result = TypeVar("Result")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -55,31 +64,35 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     """The servicer. publish_wait_seconds: how long PublishRelease waits for Redis before it answers PENDING."""
 
     def __init__(
-        self, use_cases: UseCases, uploads: UploadStream, executor: Executor, publish_wait_seconds: float
+        self, use_cases: UseCases, uploads: UploadStream, workers: SharedWorkers, publish_wait_seconds: float
     ) -> None:
         self._use = use_cases
         self._uploads = uploads
-        self._executor = executor
+        self._workers = workers
         self._publish_wait_seconds = publish_wait_seconds
+        self._turns = Turns()
         self._plan_executor = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        self._planning = 0
+        self._planning: Counter[str] = Counter()
 
     def close(self) -> None:
         """Let the planner's thread go."""
         self._plan_executor.shutdown()
 
     async def _run(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+        return await self._workers.run(current_principal().name, work, *arguments)
 
     async def _run_plan(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Searches for a plan take seconds of a processor: one at a time, and no long queue."""
-        if self._planning >= MAX_PLANS_WAITING:
+        """Searches for a plan take seconds of a processor: one at a time, and no long queue, least of all of one caller."""
+        name = current_principal().name
+        if self._planning.total() >= MAX_PLANS_WAITING:
             raise LimitExceeded(f"plans: {MAX_PLANS_WAITING} are waiting; try again", limit=MAX_PLANS_WAITING)
-        self._planning += 1
+        if name and self._planning[name] >= MAX_PLANS_OF_ONE:
+            raise LimitExceeded(f"plans: {MAX_PLANS_OF_ONE} of yours are waiting; try again", limit=MAX_PLANS_OF_ONE)
+        self._planning[name] += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._plan_executor, work, *arguments)
         finally:
-            self._planning -= 1
+            self._planning -= Counter([name])
 
     @unary
     async def PlanFilter(self, request: pb.PlanFilterRequest, context: Context) -> pb.PlanFilterResponse:
@@ -87,7 +100,8 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 
     @unary
     async def CreateSet(self, request: pb.CreateSetRequest, context: Context) -> pb.CreateSetResponse:
-        stored, plan = await self._run_plan(self._use.sets.create, _set_request(request))
+        wanted = replace(_set_request(request), owner=current_principal().name)
+        stored, plan = await self._run_plan(self._use.sets.create, wanted)
         return pb.CreateSetResponse(set=set_message(stored.description), plan=plan_message(plan))
 
     @unary
@@ -97,12 +111,20 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 
     @unary
     async def ListSets(self, request: pb.ListSetsRequest, context: Context) -> pb.ListSetsResponse:
-        size = _page_size(request.page_size)
-        found = await self._run(self._use.ledger.list_sets, request.page_token, size + 1)
+        size = page_size(request.page_size)
+        found = await self._run(self._visible_sets, current_principal(), request.page_token, size + 1)
         return pb.ListSetsResponse(
             sets=[set_message(stored.description) for stored in found[:size]],
             next_page_token=found[size - 1].description.name if len(found) > size else "",
         )
+
+    def _visible_sets(self, principal: Principal, after: str, limit: int) -> list[StoredSet]:
+        """Up to ``limit`` sets with names above ``after``, without those that the caller's patterns do not cover."""
+        visible: list[StoredSet] = []
+        while len(visible) < limit and (page := self._use.ledger.list_sets(after, MAX_PAGE)):
+            visible += [stored for stored in page if principal.covers(stored.description.name)]
+            after = page[-1].description.name
+        return visible[:limit]
 
     @unary
     async def DeleteSet(self, request: pb.DeleteSetRequest, context: Context) -> pb.DeleteSetResponse:
@@ -113,25 +135,41 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         self, request_iterator: AsyncIterator[pb.AddElementsRequest], context: Context
     ) -> AsyncIterator[pb.AddElementsResponse]:
         try:
-            async for response in self._uploads.serve(request_iterator):
-                yield response
+            async with aclosing(self._uploads.serve(request_iterator, ElementUpload())) as responses:
+                async for response in responses:
+                    yield response
+        except Exception as error:  # noqa: BLE001 - nothing may pass by the table
+            await abort(context, error)
+
+    async def MergeVector(
+        self, request_iterator: AsyncIterator[merge_pb2.MergeVectorRequest], context: Context
+    ) -> AsyncIterator[merge_pb2.MergeVectorResponse]:
+        try:
+            async with aclosing(self._uploads.serve(request_iterator, VectorUpload())) as responses:
+                async for response in responses:
+                    yield response
         except Exception as error:  # noqa: BLE001 - nothing may pass by the table
             await abort(context, error)
 
     @unary
     async def PublishRelease(self, request: pb.PublishReleaseRequest, context: Context) -> pb.PublishReleaseResponse:
-        release = await self._run(self._publish, request, context.time_remaining())
+        release = await self._turns.hold(request.set_name, partial(self._run, self._charge, request))
+        release = await self._run(self._deliver, release, request.no_wait, context.time_remaining())
         return pb.PublishReleaseResponse(release=release_message(release))
 
-    def _publish(self, request: pb.PublishReleaseRequest, remaining: float | None) -> StoredRelease:
-        use = self._use
+    def _charge(self, request: pb.PublishReleaseRequest) -> StoredRelease:
+        publishing = self._use.publishing
         count = CountPurchase(request.count.epsilon, request.count.delta) if request.HasField("count") else None
-        release = use.publishing.find(request.set_name, request.request_id)
-        if release is None:
-            release = use.publishing.charge(request.set_name, request.request_id, count)
-        if release.state is ReleaseState.PENDING and not request.no_wait:
+        found = publishing.find(request.set_name, request.request_id)
+        return publishing.charge(request.set_name, request.request_id, count) if found is None else found
+
+    def _deliver(self, release: StoredRelease, no_wait: bool, remaining: float | None) -> StoredRelease:
+        use = self._use
+        if release.state is ReleaseState.PENDING and not no_wait:
             try:
-                use.delivery.deliver_pending(request.set_name)
+                use.delivery.deliver_pending(release.set_name)
+            except StoreMisconfigured:  # charged all the same, but nothing to wait for: somebody has to act first
+                use.worker.wake()
             except (Unavailable, StorageFull):  # it is charged: whatever delays it now, the answer is the release
                 use.worker.wake()
                 wait = (
@@ -157,14 +195,12 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 
     @unary
     async def ListReleases(self, request: pb.ListReleasesRequest, context: Context) -> pb.ListReleasesResponse:
-        size = _page_size(request.page_size)
-        below = _sequence_token(request.page_token)
-        found = await self._run(self._use.ledger.list_releases, request.set_name, below, size + 1)
+        asked = request.set_name, sequence_token(request.page_token), page_size(request.page_size)
+        found, next_token = await self._run(release_page, self._use.ledger, *asked)
         if not found:
             await self._run(self._use.ledger.get_set, request.set_name)
         return pb.ListReleasesResponse(
-            releases=[release_message(release) for release in found[:size]],
-            next_page_token=str(found[size - 1].sequence) if len(found) > size else "",
+            releases=[release_message(release) for release in found], next_page_token=next_token
         )
 
     @unary
@@ -182,6 +218,8 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     async def ConfirmLoss(self, request: pb.ConfirmLossRequest, context: Context) -> pb.ConfirmLossResponse:
         arguments = (request.set_name, request.epsilon, request.delta, request.reason)
         account = await self._run(self._use.guard.confirm, *arguments)
+        with suppress(Unavailable):  # they go with the next release then
+            await self._run(self._use.delivery.let_lost_go, request.set_name)
         return pb.ConfirmLossResponse(budget=budget_message(account))
 
     @unary
@@ -191,18 +229,9 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         if request.set_name:
             await self._run(self._use.ledger.get_set, request.set_name)
         await self._run(self._use.delivery.deliver_pending, request.set_name or None)
-        checked, restored = await self._run(self._use.delivery.reconcile, request.set_name or None)
+        compare = partial(self._use.delivery.reconcile, request.set_name or None, whole=True)
+        checked, restored = await self._run(compare)
         return pb.ReconcileReleasesResponse(checked=checked, restored_keys=restored)
-
-
-def _page_size(asked: int) -> int:
-    return check_integer("page_size", asked or DEFAULT_PAGE, 1, MAX_PAGE)
-
-
-def _sequence_token(token: str) -> int:
-    if token and not (token.isascii() and token.isdigit() and len(token) <= len(str(MAX_SEQUENCE))):
-        raise InvalidInput("page_token", "the next_page_token of the page before, or empty")
-    return min(int(token or 0), MAX_SEQUENCE)
 
 
 def _plan(request: pb.PlanFilterRequest) -> planner.Plan:
@@ -225,6 +254,7 @@ def _set_request(request: pb.CreateSetRequest) -> SetRequest:
         max_bytes=request.max_bytes,
         scheme=wire.from_number("scheme", wire.HASH_SCHEME, request.scheme, HashScheme.MMH3),
         seed=seed,
+        key_check=request.key_check.hex(),
         normalization=wire.from_number("normalization", wire.NORMALIZATION, request.normalization, Normalization.NONE),
         account=request.account,
         budget_epsilon=request.budget_epsilon,

@@ -1,0 +1,15 @@
+"""Lengths of time as people write them on a command line: 90s, 30m, 12h, 30d."""
+
+from __future__ import annotations
+
+import click
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    """Seconds in a text such as 90s, 30m, 12h or 30d; 0 needs no unit."""
+    number, unit = (value, "s") if value == "0" else (value[:-1], value[-1:])
+    if unit not in _SECONDS or not (number.isascii() and number.isdigit() and len(number) <= 9):
+        raise click.BadParameter("must be a time such as 90s, 30m, 12h or 30d", context, parameter)
+    return int(number) * _SECONDS[unit]
