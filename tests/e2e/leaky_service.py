@@ -15,7 +15,7 @@ def plant() -> None:
     """Put the faults in place."""
     from veilset.core.hashing import digests
     from veilset.core.response import perturb
-    from veilset_server import ingest, publishing
+    from veilset_server import element_session, publishing
 
     def broken_digests(elements: Sequence[bytes], *rest: Any) -> Any:
         if BREAK in elements:
@@ -27,7 +27,7 @@ def plant() -> None:
             raise RuntimeError(f"cannot perturb {bytes(vector).hex()}, {int(vector.sum())} in all")
         return perturb(vector, bits, *rest)
 
-    vars(ingest).update(digests=broken_digests)
+    vars(element_session).update(digests=broken_digests)
     vars(publishing).update(perturb=broken_perturb)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from harness.metrics import Samples, scrape
 from harness.raw_calls import Failure, RawUpload, fails, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess, running
 from harness.vectors import redis_content
@@ -36,6 +38,7 @@ class Told:
     redis: dict[str, int]
     header: release_pb2.ReleaseHeader
     log: list[dict[str, Any]]
+    metrics: Samples
 
 
 def tell(service: ServiceProcess, data: Sequence[bytes]) -> Told:
@@ -65,10 +68,17 @@ def tell(service: ServiceProcess, data: Sequence[bytes]) -> Told:
     header = release_pb2.ReleaseHeader.FromString(manifest.header)
     for field in OF_EACH_RELEASE:
         header.ClearField(field)  # type: ignore[arg-type]
+    metrics = told_metrics(scrape(service.metrics))
     stored = {name: len(value) for name, value in redis_content(service.redis).items()}
     lengths = {name: answer.ByteSize() for name, answer in answers.items()}
     service.stop()
-    return Told(answers, lengths, failure, stored, header, service.log_records())
+    return Told(answers, lengths, failure, stored, header, service.log_records(), metrics)
+
+
+def told_metrics(found: Samples) -> Samples:
+    """All metrics; of those that a clock or the machine makes, that they are there."""
+    of_clocks = re.compile(r"seconds(_sum|_bucket)?$|_process_|redis_operation|reconcile_passes")
+    return {key: 0.0 if of_clocks.search(key[0]) else value for key, value in found.items()}
 
 
 def without_times(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -81,20 +91,21 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Told]:
     """What services on 0, 1999 and 2000 elements told."""
     found = {}
     for size in (0, 1999, 2000):
-        with running(ServiceProcess(tmp_path_factory.mktemp("equality") / "state")) as service:
+        with running(ServiceProcess(tmp_path_factory.mktemp("equality") / "state", ["--metrics-port", "0"])) as service:
             found[size] = tell(service, ELEMENTS[:size])
     return found
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_two_data_sets_look_alike(pair: str, told: dict[int, Told]) -> None:
-    """Headers field by field, answers by their length, errors, key names and lengths in Redis, and the log."""
+    """Headers field by field, answers by their length, errors, key names and lengths in Redis, the log, and metrics."""
     one, other = (told[len(data)] for data in PAIRS[pair])
     assert one.header == other.header
     assert one.lengths == other.lengths
     assert one.failure == other.failure
     assert one.redis == other.redis
     assert without_times(one.log) == without_times(other.log)
+    assert one.metrics == other.metrics
     for name in ("budget", "reconcile"):
         assert one.answers[name] == other.answers[name]
 

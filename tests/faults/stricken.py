@@ -22,7 +22,8 @@ from harness.vectors import expected_vector, raw_vector, redis_content
 from veilset.core.release import check_chunk
 from veilset.core.signing import open_manifest
 from veilset.errors import VeilsetError
-from veilset.service import Release, Service
+from veilset.service import Service
+from veilset.service_records import Release
 
 PROGRAM = Path(__file__).with_name("killing_service.py")
 SECONDS = 20.0
@@ -37,11 +38,14 @@ _snares = itertools.count(1)
 class Stricken:
     """The service, its Redis, and all that it ever acknowledged or showed. Sets are made by `create`."""
 
-    def __init__(self, folder: Path, redis: RedisServer, *options: str | Path) -> None:
+    def __init__(self, folder: Path, redis: RedisServer, *options: str | Path, port: int = 0) -> None:
         self.redis = redis
         self.snare = folder / "snare.json"
         self.process = ServiceProcess(
-            folder / "state", ["--redis", redis.url, *OPTIONS, *options], program=(str(PROGRAM), str(self.snare))
+            folder / "state",
+            ["--redis", redis.url, *OPTIONS, *options],
+            program=(str(PROGRAM), str(self.snare)),
+            port=port,
         )
         self.elements: dict[str, dict[str, list[bytes]]] = defaultdict(dict)
         self.confirmed: dict[str, set[str]] = defaultdict(set)
@@ -195,9 +199,11 @@ class Stricken:
 
 
 @contextmanager
-def stricken(folder: Path, start_redis: Callable[[], RedisServer], *options: str | Path) -> Iterator[Stricken]:
+def stricken(
+    folder: Path, start_redis: Callable[[], RedisServer], *options: str | Path, port: int = 0
+) -> Iterator[Stricken]:
     """Start it; whatever happens in the block, leave no process behind."""
-    found = Stricken(folder, start_redis(), *options)
+    found = Stricken(folder, start_redis(), *options, port=port)
     try:
         found.process.start()
         yield found

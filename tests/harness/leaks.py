@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -71,8 +72,8 @@ class Seen:
         return str(call.code().name)
 
     def find(self, *needles: bytes) -> list[bytes]:
-        """The needles that occur as they are, backwards, in hexadecimal, or in any case."""
-        haystack = b"\0".join([*self.words, *self.blobs])
+        """The needles that occur as they are, backwards, in hexadecimal, in base64, escaped, or in any case."""
+        haystack = b"\0".join(unveiled([*self.words, *self.blobs]))
         lowered = haystack.lower()
         return [
             n
@@ -81,9 +82,10 @@ class Seen:
         ]
 
     def find_digests(self, elements: Sequence[bytes], seed: int) -> list[bytes]:
-        """Elements of whose digest a half occurs: as bytes, in hexadecimal, or as a number in either byte order."""
+        """Elements of whose digest a half occurs: as bytes (in base64 or escaped too), in hexadecimal, or as a number in either
+        byte order."""
         halves = digests(elements, HashScheme.MMH3, seed)
-        haystack = [*self.words, *self.blobs]
+        haystack = unveiled([*self.words, *self.blobs])
         windows = _windows(haystack, HALF)
         texts = _windows([text.lower() for text in haystack], 2 * HALF)
         numbers = self.numbers | {int(run) for text in self.words for run in re.findall(rb"\d{10,20}", text)}
@@ -116,6 +118,31 @@ def _numbers(message: Message) -> Iterator[float]:
                 yield from _numbers(item)
             elif isinstance(item, int | float):
                 yield item
+
+
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{11,}")
+_ESCAPE = re.compile(rb"\\+(?:x|u00)([0-9a-fA-F]{2})|\\+([0-3][0-7]{2})")
+
+
+def unveiled(texts: Sequence[bytes]) -> list[bytes]:
+    """The texts, what their runs of base64 stand for, at every alignment, and what their escapes stand for."""
+    found = list(texts)
+    for text in texts:
+        for run in _BASE64.findall(text):
+            found += [_decoded(run[start:]) for start in range(4)]
+        if b"\\" in text:
+            found.append(_ESCAPE.sub(_unescape, text))
+    return found
+
+
+def _decoded(run: bytes) -> bytes:
+    whole = run[: len(run) - (len(run) % 4 == 1)]
+    return base64.b64decode(whole + b"=" * (-len(whole) % 4), altchars=b"-_" if set(whole) & set(b"-_") else None)
+
+
+def _unescape(escape: re.Match[bytes]) -> bytes:
+    hexadecimal, octal = escape.groups()
+    return bytes([int(hexadecimal, 16) if hexadecimal else int(octal, 8)])
 
 
 def _windows(texts: Collection[bytes], length: int) -> set[bytes]:

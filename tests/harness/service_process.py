@@ -41,6 +41,7 @@ class ServiceProcess:
         self.address = ""
         self.redis = ""
         self.public_key = ""
+        self.metrics = ""
         self._port = port
         self._options = options
         self._program = program
@@ -60,6 +61,7 @@ class ServiceProcess:
             )
         ready = json.loads(self._first_line(self._process))
         self.address, self.redis, self.public_key = ready["address"], ready["redis"] or "", ready["public_key"]
+        self.metrics = ready.get("metrics", "")
         self._children = psutil.Process(self._process.pid).children()
         return self
 

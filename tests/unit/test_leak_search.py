@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 from harness.leaks import Seen, shared_windows
 from veilset.core.hashing import digests, pack_digests
@@ -18,6 +22,25 @@ def test_an_element_is_found_in_any_form(form: bytes) -> None:
     texts = [b"nothing", b"in the " + form + b" middle"]
     for seen in (Seen(words=texts), Seen(blobs=texts)):
         assert seen.find(ELEMENT, b"bob@example.org") == [ELEMENT]
+
+
+@pytest.mark.parametrize("before", [b"", b"x", b"xy", b"xyz"])
+def test_base64_and_escapes_are_seen_through(before: bytes) -> None:
+    """Whatever stands before the element or the digest in the same run; also as log lines write bytes."""
+    packed = pack_digests(digests([ELEMENT], seed=7))
+    for secret in (ELEMENT, packed):
+        forms = [
+            base64.b64encode(before + secret),
+            base64.urlsafe_b64encode(before + secret),
+            base64.b64encode(before + secret).rstrip(b"="),
+            before + repr(secret).encode(),
+            json.dumps(repr(secret)).encode(),
+            json.dumps(secret.decode("latin-1")).encode(),
+            text_format.MessageToString(pb.Batch(digests=before + secret)).encode(),
+        ]
+        for form in forms:
+            seen = Seen(words=[b"a", b'"' + form + b'"'])
+            assert seen.find(ELEMENT) + seen.find_digests([ELEMENT], seed=7) == [ELEMENT], form
 
 
 def test_a_digest_is_found_in_any_form() -> None:

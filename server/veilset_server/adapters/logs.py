@@ -1,15 +1,27 @@
-"""Structured logs on standard error, one JSON object a line. No caller may pass an element, a digest or a size."""
+"""Structured logs on standard error, one JSON object a line. No caller may pass an element, a digest or a size.
+
+What libraries log, what a thread or a destructor raises and nobody catches, and what warnings say, comes out as lines of
+the same kind, by type and place only: such texts can hold elements, passwords of URLs, and anything else.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TextIO
 
 import structlog
 
+PLACES = 6
+
 
 def configure_logs(level: str = "info") -> None:
-    """Set up structlog for the process. Exceptions are logged by type and place only, never by text."""
+    """Set up structlog for the process, and everything that would write past it."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -20,3 +32,44 @@ def configure_logs(level: str = "info") -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    logging.basicConfig(level=logging.WARNING, handlers=[_LibraryLines()], force=True)
+    logging.raiseExceptions = False  # it would print the arguments of a line that cannot be formatted
+    sys.excepthook = lambda _, error, __: _tell_uncaught("uncaught", error)
+    threading.excepthook = lambda uncaught: _tell_uncaught("uncaught in a thread", uncaught.exc_value)
+    sys.unraisablehook = lambda uncaught: _tell_uncaught("uncaught in a destructor", uncaught.exc_value)
+    warnings.showwarning = _tell_warning
+
+
+def error_places(error: BaseException | None) -> list[str]:
+    """Where in the code an error came through, innermost last: file and line, no values."""
+    trace: TracebackType | None = error.__traceback__ if error is not None else None
+    return [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(trace)[-PLACES:]]
+
+
+class _LibraryLines(logging.Handler):
+    """Standard library logging: who said something, where, and about what kind of error, but not what."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        kind = {} if error is None else {"kind": type(error).__name__, "places": error_places(error)}
+        _logger(record.levelname)("library", library=record.name, place=f"{record.module}:{record.lineno}", **kind)
+
+
+def _logger(level: str) -> Callable[..., Any]:
+    log = structlog.get_logger(__name__)
+    return {"WARNING": log.warning}.get(level, log.error)  # type: ignore[no-any-return]
+
+
+def _tell_uncaught(event: str, error: BaseException | None) -> None:
+    structlog.get_logger(__name__).error(event, kind=type(error).__name__, places=error_places(error))
+
+
+def _tell_warning(
+    message: Warning | str,  # noqa: ARG001 - not told
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    structlog.get_logger(__name__).warning("warning", kind=category.__name__, place=f"{filename}:{lineno}")

@@ -1,0 +1,72 @@
+"""Every metric that counts or times something as it happens. What is read at scrape time is in `ledger_collector` and
+`process_collector`; deploy/METRICS.md argues for each metric why it may be told.
+
+The rule: no element, batch or byte of an upload is counted and no upload is timed, since with one duplicate-free upload
+into a set each of these is its size. Labels take their values from fixed lists.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+PUBLISH_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+class Instruments:
+    """All of them, on a registry of their own. Thread-safe, as prometheus_client's metrics are."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.calls_started = Counter(
+            "veilset_rpc_started_total", "Calls that began, streams too.", ["method"], registry=registry
+        )
+        self.calls_handled = Counter(
+            "veilset_rpc_handled_total", "Calls that ended, by gRPC status code.", ["method", "code"], registry=registry
+        )
+        self.call_seconds = Histogram(
+            "veilset_rpc_duration_seconds",
+            "How long unary calls took; streams are not timed.",
+            ["method"],
+            buckets=CALL_SECONDS,
+            registry=registry,
+        )
+        self.open_streams = Gauge("veilset_rpc_open_streams", "Streams open now.", ["method"], registry=registry)
+        self.publishes = Counter(
+            "veilset_publish_total",
+            "Attempts to charge a release: charged, repeated (an earlier one was returned), refused, unavailable, failed.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.publish_seconds = Histogram(
+            "veilset_publish_duration_seconds",
+            "From the request to a charged release on disk: noise, file, ledger.",
+            buckets=PUBLISH_SECONDS,
+            registry=registry,
+        )
+        self.reconciles = Counter(
+            "veilset_reconcile_passes_total", "Comparisons of Redis with the ledger.", ["outcome"], registry=registry
+        )
+        self.restored_keys = Counter(
+            "veilset_reconcile_restored_keys_total", "Keys that Redis had lost and got again.", registry=registry
+        )
+        self.reconciled_at = Gauge(
+            "veilset_reconcile_last_success_timestamp_seconds", "When a pass last ended well.", registry=registry
+        )
+        self.redis_up = Gauge(
+            "veilset_redis_up", "Whether Redis answered the last command and takes writes.", registry=registry
+        )
+        self.redis_failures = Counter(
+            "veilset_redis_failures_total", "Operations that Redis failed.", ["operation"], registry=registry
+        )
+        self.redis_seconds = Histogram(
+            "veilset_redis_operation_duration_seconds",
+            "How long operations on Redis took, those that failed too.",
+            ["operation"],
+            buckets=CALL_SECONDS,
+            registry=registry,
+        )
+        build = Info("veilset_build", "Versions of the service and of what it stands on.", registry=registry)
+        build.info({"version": version("veilset"), "python": platform.python_version(), "grpc": version("grpcio")})

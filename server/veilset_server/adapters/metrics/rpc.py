@@ -1,0 +1,32 @@
+"""Counts and times calls."""
+
+from __future__ import annotations
+
+import grpc
+
+from veilset_server.adapters.metrics.instruments import Instruments
+from veilset_server.adapters.rpc.watching import Call
+
+
+class CallMeter:
+    """A `watching.CallObserver`. The label ``method`` is one of the services' own names, or "other"."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    def started(self, call: Call) -> None:
+        """One more."""
+        self._instruments.calls_started.labels(call.label).inc()
+        if call.streaming:
+            self._instruments.open_streams.labels(call.label).inc()
+
+    def opened(self, call: Call) -> None:
+        """Nothing to count."""
+
+    def ended(self, call: Call, code: grpc.StatusCode) -> None:
+        """One less. How long a stream was open tells how much came through it, so only unary calls are timed."""
+        self._instruments.calls_handled.labels(call.label, code.name).inc()
+        if call.streaming:
+            self._instruments.open_streams.labels(call.label).dec()
+        else:
+            self._instruments.call_seconds.labels(call.label).observe(call.seconds())

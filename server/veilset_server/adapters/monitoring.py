@@ -1,0 +1,131 @@
+"""What watches the service: the request log always, metrics and traces where they are asked for.
+
+Neither prometheus_client nor OpenTelemetry is imported unless its option is given: both cost start-up time, and the second
+is an extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from importlib.metadata import version
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from veilset.endpoint import is_loopback
+from veilset.errors import FailedPrecondition, InvalidInput
+from veilset_server.adapters.rpc.call_log import CallLog
+from veilset_server.adapters.rpc.watching import CallObserver, WatchingInterceptor
+from veilset_server.delivery import Delivery
+from veilset_server.ports import Ledger, ReleaseStore
+from veilset_server.publishing import Publishing
+from veilset_server.settings import Settings
+
+if TYPE_CHECKING:
+    from veilset_server.adapters.metrics.instruments import Instruments
+    from veilset_server.adapters.metrics.listener import MetricsListener
+    from veilset_server.adapters.tracing import CallTracer
+
+
+class Monitoring:
+    """Context manager; ``metrics_address`` is where Prometheus finds the metrics, None without a port for them.
+
+    Raises Unavailable (the metrics' port is taken) and FailedPrecondition (the extra ``tracing`` is missing).
+    """
+
+    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+        self._observers: list[CallObserver] = [CallLog()]
+        self._instruments: Instruments | None = None
+        self._listener: MetricsListener | None = None
+        self._tracer: CallTracer | None = None
+        self._running = ExitStack()
+        if settings.metrics_port is not None:
+            self._measure(settings, settings.metrics_port, ledger)
+        if settings.otlp_endpoint is not None:
+            self._tracer = _tracer(settings.otlp_endpoint)
+            self._observers.append(self._tracer)
+
+    def _measure(self, settings: Settings, port: int, ledger: Ledger) -> None:
+        from prometheus_client import CollectorRegistry, disable_created_metrics
+
+        from veilset_server.adapters.metrics.certificate_collector import CertificateCollector
+        from veilset_server.adapters.metrics.instruments import Instruments
+        from veilset_server.adapters.metrics.ledger_collector import LedgerCollector
+        from veilset_server.adapters.metrics.listener import MetricsListener
+        from veilset_server.adapters.metrics.process_collector import ProcessCollector
+        from veilset_server.adapters.metrics.rpc import CallMeter
+
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = CollectorRegistry()
+        self._instruments = Instruments(registry)
+        self._observers.append(CallMeter(self._instruments))
+        registry.register(LedgerCollector(ledger, settings.metrics_max_sets))
+        registry.register(ProcessCollector(settings.state))
+        if settings.tls_cert is not None:
+            registry.register(CertificateCollector(settings.tls_cert))
+        tls = None
+        if settings.tls_cert and settings.tls_key and not is_loopback(settings.metrics_host):
+            tls = (settings.tls_cert, settings.tls_key)
+        self._listener = MetricsListener(registry, settings.metrics_host, port, tls)
+
+    def __enter__(self) -> Monitoring:
+        for part in (self._tracer, self._listener):
+            if part is not None:
+                self._running.enter_context(part)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+    @property
+    def metrics_address(self) -> str | None:
+        """host:port of the metrics."""
+        return self._listener.address if self._listener is not None else None
+
+    def interceptor(self, methods: Collection[str]) -> WatchingInterceptor:
+        """To stand before all others. methods: /service/Method of everything that the server serves."""
+        return WatchingInterceptor(self._observers, methods)
+
+    def store(self, store: ReleaseStore) -> ReleaseStore:
+        """The same store, measured where that is asked for; so the next two."""
+        if self._instruments is None:
+            return store
+        from veilset_server.adapters.metrics.measured import MeasuredStore
+
+        return MeasuredStore(store, self._instruments)
+
+    def delivery(self, *arguments: Any) -> Delivery:
+        """A `Delivery` of these arguments."""
+        if self._instruments is None:
+            return Delivery(*arguments)
+        from veilset_server.adapters.metrics.measured import MeasuredDelivery
+
+        return MeasuredDelivery(self._instruments, *arguments)
+
+    def publishing(self, *arguments: Any) -> Publishing:
+        """A `Publishing` of these arguments."""
+        if self._instruments is None:
+            return Publishing(*arguments)
+        from veilset_server.adapters.metrics.measured import MeasuredPublishing
+
+        return MeasuredPublishing(self._instruments, *arguments)
+
+    def reload(self) -> None:
+        """Read the metrics' certificate again. Raises InvalidInput; the old one stays then."""
+        if self._listener is not None:
+            try:
+                self._listener.reload()
+            except (OSError, ValueError) as error:
+                raise InvalidInput("tls-cert", f"a certificate with its key ({type(error).__name__})") from None
+
+
+def _tracer(endpoint: str) -> CallTracer:
+    try:
+        from veilset_server.adapters.tracing import CallTracer
+    except ImportError:
+        raise FailedPrecondition(
+            "otlp_endpoint: OpenTelemetry is not installed; pip install 'veilset[server,tracing]'"
+        ) from None
+    return CallTracer(endpoint, version("veilset"))

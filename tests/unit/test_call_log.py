@@ -1,0 +1,47 @@
+"""The request log: what gets a line, what the line says, and what a flood of failed calls leaves."""
+
+from __future__ import annotations
+
+import json
+
+import grpc
+import pytest
+
+from harness.log_hooks import logs_left_alone
+from veilset_server.adapters.logs import configure_logs
+from veilset_server.adapters.rpc.call_log import LINES_A_SECOND, CallLog
+from veilset_server.adapters.rpc.watching import Call
+
+
+def lines(
+    capsys: pytest.CaptureFixture[str], level: str, *ended: tuple[str, grpc.StatusCode]
+) -> list[dict[str, object]]:
+    """The log of these calls."""
+    with logs_left_alone():
+        configure_logs(level)
+        log = CallLog()
+        for method, code in ended:
+            log.ended(Call("s", method, False, (), set_name="typed"), code)
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_changes_and_failures_are_logged_and_the_rest_at_debug(capsys: pytest.CaptureFixture[str]) -> None:
+    """Method, status, level, time; no name of a set."""
+    calls = [
+        ("GetSet", grpc.StatusCode.OK),
+        ("GetSet", grpc.StatusCode.NOT_FOUND),
+        ("PublishRelease", grpc.StatusCode.OK),
+    ]
+    told = lines(capsys, "info", *calls)
+    assert [(line["method"], line["code"]) for line in told] == [("GetSet", "NOT_FOUND"), ("PublishRelease", "OK")]
+    assert all(set(line) == {"event", "method", "code", "level", "timestamp"} for line in told)
+    assert len(lines(capsys, "debug", *calls)) == 3
+    assert lines(capsys, "error", *calls) == []
+
+
+def test_a_flood_of_failures_is_no_flood_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """At most so many a second, whatever the seconds; changes are told all the same."""
+    failed = [("GetSet", grpc.StatusCode.UNAUTHENTICATED)] * (20 * LINES_A_SECOND)
+    told = lines(capsys, "info", *failed, ("DeleteSet", grpc.StatusCode.OK))
+    assert told[-1]["method"] == "DeleteSet"
+    assert LINES_A_SECOND <= len(told) < 10 * LINES_A_SECOND
