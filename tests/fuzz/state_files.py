@@ -1,0 +1,287 @@
+"""The files of a state folder, as a failing disk may leave them: refused by name, or as they were written.
+
+The first byte says which. What a checksum guards is also tried with that checksum made right, so that the parser behind it
+meets what only a later version, or a hand, could have written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilset.core.budget import charge_delta
+from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.errors import InvalidInput, StateCorrupted
+from veilset_server.adapters.anchor_file import AnchorFile
+from veilset_server.adapters.artefact_files import ArtefactFiles
+from veilset_server.adapters.folder_format import FORMAT_NAME, FolderFormat, read_format, write_format
+from veilset_server.adapters.identities import parse_identities
+from veilset_server.adapters.idle_file import format_ages, parse_ages
+from veilset_server.adapters.key_file import load_or_make_keys, read_keys
+from veilset_server.adapters.ledger.seals import seal
+from veilset_server.adapters.ledger.sets import set_from_row
+from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.adapters.ledger.uploads import upload_from_row
+from veilset_server.adapters.spools.upload_spool import SpoolFile
+from veilset_server.adapters.spools.vector_spool import VectorSpoolFile
+from veilset_server.adapters.token_file import format_tokens, parse_tokens
+from veilset_server.adapters.vector_sums import NO_MERGE, VectorSums, pack_sums, sums_of_zeros, unpack_sums
+from veilset_server.principals import make_principal
+from veilset_server.records import Mark, SetDescription
+from veilset_server.tokens import TokenRecord
+
+MODULES = ("veilset_server.adapters.vector_files",)
+LEDGER_ID = "0123456789abcdef0123456789abcdef"
+HASH = bytes(range(32))
+SHM = Path("/dev/shm")  # noqa: S108 - files in memory, where there is such a place
+
+_folder = Path(tempfile.mkdtemp(prefix="veilset-fuzz-", dir=SHM if SHM.is_dir() else None))
+_seeds = _folder / "seeds"
+atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+
+
+class _Clock:
+    @staticmethod
+    def now_us() -> int:
+        """A time."""
+        return 1_700_000_000_000_000
+
+
+def seeds() -> Iterator[bytes]:
+    """Each kind of file as the service writes it."""
+    _seeds.mkdir(exist_ok=True)
+    path = _seeds / "seed"
+    for batches in (0, 1, 3):
+        path.unlink(missing_ok=True)
+        with closing(SpoolFile(path, 7, HASH)) as spool:
+            for batch in range(1, batches + 1):
+                spool.append(batch, np.arange(8, dtype=np.uint64).reshape(4, 2))
+        yield b"\0" + path.read_bytes()
+    path.unlink()
+    with closing(VectorSpoolFile(path, 7, HASH)) as chunks:
+        chunks.append(0, bytes(range(40)))
+        chunks.append(2, b"\xff" * 5)
+    yield b"\1" + path.read_bytes()
+    ArtefactFiles(_seeds).write(7, 3, iter([b"noise"]), 5)
+    yield b"\2" + (_seeds / "7-3.noisy").read_bytes()
+    (_seeds / "anchor").unlink(missing_ok=True)
+    anchor = AnchorFile(_seeds / "anchor")
+    anchor.write("guests", "guests", Mark(3, 10**9, charge_delta(1e-9)))
+    yield b"\3" + (_seeds / "anchor").read_bytes()
+    content = json.loads((_seeds / "anchor").read_text())
+    content.pop("sha256")
+    yield b"\4" + json.dumps(content).encode()
+    sums = VectorSums(7, 3 << 20, NO_MERGE, sums_of_zeros(3 << 20))
+    yield b"\5" + pack_sums(sums)
+    yield b"\5" + pack_sums(VectorSums(7, 100, HASH, sums_of_zeros(100), sums_of_zeros(100)))
+    yield b"\6" + pack_sums(sums)[:-32]
+    yield b"\7" + format_ages({(7, "a" * 64): (3.5, (100, 10**18)), (8, "b" * 64): (0.0, None)})
+    write_format(_seeds, FolderFormat(2, LEDGER_ID, ready=True))
+    yield b"\x08" + (_seeds / FORMAT_NAME).read_bytes()
+    yield b"\x09" + json.dumps([7, "guests", "guests", _description(), 10, 0]).encode()
+    yield b"\x0a" + json.dumps([7, "upload", "merging", 10, 1_700_000_000_000_000]).encode()
+    keys = _seeds / "signing.pem"
+    keys.unlink(missing_ok=True)
+    load_or_make_keys(_seeds, _Clock.now_us(), may_make=True)
+    yield b"\x0b" + keys.read_bytes()
+    ledger = _seeds / "ledger.db"
+    ledger.unlink(missing_ok=True)
+    SqliteLedger.create(ledger, LEDGER_ID, _Clock()).close()
+    yield b"\x0c" + ledger.read_bytes()
+    principal = make_principal("crm", ["producer", "reader"], ["customers-*", "b"])
+    tokens = format_tokens(
+        [TokenRecord("0123456789ab", principal, HASH, 5, 9), TokenRecord("b", principal, HASH, 5, None, 7)]
+    )
+    yield b"\x0d" + tokens
+    fields = json.loads(tokens)
+    fields.pop("sha256")
+    yield b"\x0e" + json.dumps(fields).encode()
+    yield b'\x0f[[identity]]\ncertificate = "CN:crm"\nname = "crm"\nroles = ["producer"]\nsets = ["a*"]\n'
+
+
+def _description() -> str:
+    """A set's row, as the ledger holds it."""
+    with closing(SqliteLedger.create(_folder / "rows.db", LEDGER_ID, _Clock())) as ledger:
+        shape, privacy = FilterParameters(1 << 16, 3), PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE)
+        description = SetDescription("guests", shape, privacy, Normalization.NONE, "guests", 0, 1000, shared_seed=False)
+        ledger.create_set(description, 10**9, charge_delta(1e-6), 10)
+        with ledger._file.transaction() as transaction:
+            (text,) = transaction.execute("SELECT description FROM sets").fetchone()
+    (_folder / "rows.db").unlink()
+    return str(text)
+
+
+def one_input(data: bytes) -> None:
+    """Read it as what its first byte says."""
+    if data:
+        READERS[data[0] % len(READERS)](data[1:])
+
+
+def _file(name: str, content: bytes) -> Path:
+    path = _folder / name
+    path.write_bytes(content)
+    return path
+
+
+def _spool(content: bytes) -> None:
+    try:
+        with closing(SpoolFile(_file("spool", content), 7, HASH)) as spool:
+            assert sum(len(batch) for batch in spool.read()) == spool.elements
+            spool.append(spool.sequence + 1, np.zeros((1, 2), np.uint64))
+    except StateCorrupted:
+        pass
+
+
+def _vector_spool(content: bytes) -> None:
+    try:
+        with closing(VectorSpoolFile(_file("chunks", content), 7, HASH)) as spool:
+            for start, piece in spool.read():
+                assert start + len(piece) <= spool.chunks << 20
+    except StateCorrupted:
+        pass
+
+
+def _artefact(content: bytes) -> None:
+    _file("7-3.noisy", content)
+    try:
+        read = b"".join(ArtefactFiles(_folder).read(7, 3, 1000))
+    except StateCorrupted:
+        return
+    assert content.endswith(read)
+
+
+def _anchor(content: bytes) -> None:
+    try:
+        mark = AnchorFile(_file("anchor", content)).read("guests", "guests")
+    except StateCorrupted:
+        return
+    assert mark.sequence >= 0 <= mark.nano_epsilon
+
+
+def _sealed_anchor(content: bytes) -> None:
+    try:
+        fields = json.loads(content)
+        text = json.dumps(fields, sort_keys=True)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(fields, dict):
+        _anchor(json.dumps(fields | {"sha256": hashlib.sha256(text.encode()).hexdigest()}).encode())
+
+
+def _sums(content: bytes) -> None:
+    found = unpack_sums(content)
+    assert found is None or pack_sums(found) == content
+
+
+def _sealed_sums(content: bytes) -> None:
+    _sums(content + hashlib.sha256(content).digest())
+
+
+def _idle(content: bytes) -> None:
+    try:
+        ages = parse_ages(content)
+    except ValueError:
+        return
+    assert parse_ages(format_ages(ages)) == ages
+
+
+def _format(content: bytes) -> None:
+    _file(FORMAT_NAME, content)
+    with suppress(StateCorrupted):
+        read_format(_folder)
+
+
+def _row(content: bytes, types: list[type]) -> list[Any]:
+    """Values as a table of those types can hold them; empty if they are others, or no text that SQLite holds."""
+    try:
+        values = json.loads(content)
+        str(values).encode()
+    except (ValueError, RecursionError):
+        return []
+    fits = isinstance(values, list) and [type(value) for value in values] == types
+    return list(values) if fits else []
+
+
+def _set_row(content: bytes) -> None:
+    values = _row(content, [int, str, str, str, int, int])
+    if values:
+        with suppress(StateCorrupted):
+            set_from_row((*values, seal(*values)))
+
+
+def _upload_row(content: bytes) -> None:
+    values = _row(content, [int, str, str, int, int])
+    if values:
+        with suppress(StateCorrupted):
+            upload_from_row((*values, seal(*values)))
+
+
+def _keys(content: bytes) -> None:
+    _file("signing.pem", content)
+    with suppress(StateCorrupted):
+        read_keys(_folder)
+
+
+def _ledger(content: bytes) -> None:
+    path = _file("fuzzed.db", content)
+    with suppress(StateCorrupted):
+        SqliteLedger(path, LEDGER_ID, _Clock()).close()
+    for leftover in _folder.glob("fuzzed.db-*"):
+        leftover.unlink()
+
+
+def _tokens(content: bytes) -> None:
+    try:
+        records = parse_tokens(content)
+    except StateCorrupted:
+        return
+    assert parse_tokens(format_tokens(records)) == records
+
+
+def _sealed_tokens(content: bytes) -> None:
+    try:
+        fields = json.loads(content)
+        text = json.dumps(fields, sort_keys=True)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(fields, dict):
+        _tokens(json.dumps(fields | {"sha256": hashlib.sha256(text.encode()).hexdigest()}).encode())
+
+
+def _identities(content: bytes) -> None:
+    try:
+        found = parse_identities(content)
+    except InvalidInput:
+        return
+    for principal in found.values():
+        assert principal.roles
+        assert principal.sets
+
+
+READERS: tuple[Callable[[bytes], None], ...] = (
+    _spool,
+    _vector_spool,
+    _artefact,
+    _anchor,
+    _sealed_anchor,
+    _sums,
+    _sealed_sums,
+    _idle,
+    _format,
+    _set_row,
+    _upload_row,
+    _keys,
+    _ledger,
+    _tokens,
+    _sealed_tokens,
+    _identities,
+)
