@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint audit faults setup setup-demo clean
+.PHONY: help demo test lint audit bench faults large spark security soak deploy-check fuzz tutorials setup setup-demo clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,6 +23,11 @@ $(VENV)/test.stamp: $(BIN)/python pyproject.toml hatch_build.py $(wildcard proto
 	$(PIP) install --editable '.[server,embedded,parquet,plot,fast,tracing]' --group dev
 	@touch $@ $(VENV)/demo.stamp
 
+# Peers are installed one by one; one that cannot be had is told in the table.
+$(VENV)/bench.stamp: $(VENV)/test.stamp
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.install
+	@touch $@
+
 setup-demo: $(VENV)/demo.stamp
 setup: $(VENV)/test.stamp ## Install everything for development into .venv.
 
@@ -30,7 +35,7 @@ demo: setup-demo ## The main job on a real list; DEMO_FILE=list.txt takes yours.
 	$(BIN)/veilset demo --state .demo/state $(if $(DEMO_FILE),--file '$(DEMO_FILE)')
 
 test: setup ## All tests but the long suites, in under five minutes.
-	$(BIN)/python -m pytest -m 'not audit and not faults' -n auto --dist loadfile
+	$(BIN)/python -m pytest -m 'not audit and not faults and not large and not spark and not soak and not deploy and not security' -n auto --dist loadfile
 
 lint: setup ## ruff, mypy --strict, import-linter, buf.
 	$(BIN)/ruff check .
@@ -42,8 +47,38 @@ lint: setup ## ruff, mypy --strict, import-linter, buf.
 audit: setup ## The long statistical audit.
 	$(BIN)/python -m pytest -m audit -s
 
-faults: setup ## The long fault suite: kills, outages, full disks, restored folders.
-	$(BIN)/python -m pytest -m faults -s tests/faults tests/integration
+faults: setup ## The long fault suite: kills, outages, full disks, restored folders; under 15 minutes on two cores.
+	$(BIN)/python -m pytest -m faults -n auto --dist worksteal tests/faults tests/integration
+
+fuzz: setup ## FUZZ_RUNS=300000 inputs for each reader of hostile bytes.
+	$(PIP) install --group fuzz
+	$(BIN)/python tests/fuzz/fuzzing.py --runs $(or $(FUZZ_RUNS),300000) --seconds $(or $(FUZZ_SECONDS),900)
+
+tutorials: setup ## Run the pages of docs/tutorials and draw their figures anew.
+	$(BIN)/python docs/tutorials/run.py
+
+large: setup ## A vector of 5·10^9 bits, 600 MiB, from upload to reader, and lists of 10^7 lines; needs 4 GB of disk and of memory.
+	$(BIN)/python -m pytest -m large -s
+
+$(VENV)/spark.stamp: $(VENV)/test.stamp
+	$(PIP) install --editable '.[spark]'
+	@touch $@
+
+spark: setup $(VENV)/spark.stamp ## A data frame's column into a set by a real Spark in local mode; needs Java 17.
+	$(BIN)/python -m pytest -m spark -s
+
+security: setup ## Hostile clients at full size: resets, stalls, floods, guesses; honest ones' times beside them.
+	$(BIN)/python -m pytest -m security -s tests/e2e tests/statistical
+
+soak: setup ## SOAK_MINUTES=30 of mixed load with restarts and Redis failures.
+	$(BIN)/python -m pytest -m soak -s tests/faults/test_soak.py
+
+deploy-check: setup ## deploy/ under Helm, hadolint, promtool, systemd-analyze and whatever else of the kind is there.
+	$(PIP) install --group deploy
+	$(BIN)/python -m pytest -m deploy -ra tests/deploy
+
+bench: setup $(VENV)/bench.stamp ## Measure against the peers; BENCH='--rows ingest --json bench.json' chooses.
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.runner $(BENCH)
 
 clean: ## Remove everything that make made.
 	rm -rf $(VENV) .demo build dist client/veilset/v1 .mypy_cache .ruff_cache .pytest_cache .hypothesis

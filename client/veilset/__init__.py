@@ -1,53 +1,75 @@
 """veilset: private membership sets.
 
-Producers and owners `connect` to the service; readers `open` a release from Redis, a file or bytes and ask it locally.
+Producers and owners `connect` to the service; readers `open` a release from Redis, a file or bytes, or `follow` a set, and
+ask on their own machine.
 Names load on first use, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from veilset import aio
     from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
+    from veilset.core.partial_vector import PartialVector
     from veilset.errors import VeilsetError
+    from veilset.follower import Follower, follow
     from veilset.reader import open_view as open  # noqa: A004 - `veilset.open` reads as what it is
+    from veilset.remote_view import RemoteView, remote
     from veilset.service import Service, connect
+    from veilset.spec import Spec
     from veilset.view import View
 
 __all__ = [
     "Adjacency",
     "Calibration",
+    "Follower",
     "HashScheme",
     "Normalization",
+    "PartialVector",
     "PrivacyParameters",
+    "RemoteView",
     "Service",
+    "Spec",
     "VeilsetError",
     "View",
     "__version__",
+    "aio",
     "connect",
+    "follow",
     "open",
+    "remote",
 ]
 
 _HOMES = {
     "Adjacency": "veilset.core.params",
     "Calibration": "veilset.core.params",
+    "Follower": "veilset.follower",
     "HashScheme": "veilset.core.params",
     "Normalization": "veilset.core.params",
+    "PartialVector": "veilset.core.partial_vector",
     "PrivacyParameters": "veilset.core.params",
+    "RemoteView": "veilset.remote_view",
     "Service": "veilset.service",
+    "Spec": "veilset.spec",
     "VeilsetError": "veilset.errors",
     "View": "veilset.view",
     "connect": "veilset.service",
+    "follow": "veilset.follower",
     "open": "veilset.reader",
+    "remote": "veilset.remote_view",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version  # takes longer than all the rest here
+
         return version("veilset")
+    if name == "aio":
+        return import_module("veilset.aio")
     if name not in _HOMES:
         raise AttributeError(f"module 'veilset' has no attribute {name!r}")
     found = getattr(import_module(_HOMES[name]), "open_view" if name == "open" else name)

@@ -13,10 +13,14 @@ from typing import ClassVar
 
 
 class VeilsetError(Exception):
-    """Root of all errors raised on purpose. ``details`` holds what the sentence says, as text, for machines."""
+    """Root of all errors raised on purpose. ``details`` holds what the sentence says, as text, for machines.
+
+    request_id: of the publish that failed, to repeat it with; None for anything else.
+    """
 
     status: ClassVar[str] = "UNKNOWN"
     reason: ClassVar[str] = "UNKNOWN"
+    request_id: str | None = None
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
@@ -38,7 +42,7 @@ class InvalidInput(VeilsetError, ValueError):
 
 
 class NotComparable(InvalidInput):
-    """Two releases differ in what must be alike for their bits to mean the same; nothing was compared.
+    """Two sides, such as releases, differ in what must be alike for their bits to mean the same; nothing was compared.
 
     ``field`` names the first such thing; ``differences`` has all of them: name → (left's value, right's value).
     """
@@ -48,8 +52,14 @@ class NotComparable(InvalidInput):
     def __init__(self, left: str, right: str, differences: Mapping[str, tuple[object, object]]) -> None:
         listed = "; ".join(f"{name}: {left} has {a}, {right} has {b}" for name, (a, b) in differences.items())
         field = next(iter(differences))
-        super().__init__(field, f"alike in both releases ({listed}); create both sets with the same parameters")
+        super().__init__(field, f"alike on both sides ({listed}); create both sets from one spec (veilset spec)")
         self.differences = dict(differences)
+
+
+class WrongKey(InvalidInput):
+    """The secret is not the one that a keyed set was made with; every answer would have been "no". ``field`` is "key"."""
+
+    reason = "WRONG_KEY"
 
 
 class NotFound(VeilsetError):
@@ -111,6 +121,20 @@ class UploadMismatch(VeilsetError):
     reason = "UPLOAD_MISMATCH"
 
 
+class Unauthenticated(VeilsetError):
+    """No credentials were shown, or none that are valid: wrong, unknown, expired and revoked ones get the same answer."""
+
+    status = "UNAUTHENTICATED"
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(VeilsetError):
+    """The credentials are valid but do not allow this call, or not for this set; whether the set exists is not told."""
+
+    status = "PERMISSION_DENIED"
+    reason = "PERMISSION_DENIED"
+
+
 class LimitExceeded(VeilsetError):
     """A quota or size limit was hit. Details: limit and its value."""
 
@@ -132,6 +156,13 @@ class Unavailable(VeilsetError):
     reason = "UNAVAILABLE"
 
 
+class StoreMisconfigured(Unavailable):
+    """Redis is there but refuses us, and waiting will not change that: somebody has to change a setting or a password."""
+
+    status = "FAILED_PRECONDITION"
+    reason = "STORE_MISCONFIGURED"
+
+
 class StateCorrupted(VeilsetError):
     """A file of the state folder is damaged, of a later version, or rolled back; an operator has to look at it."""
 
@@ -144,6 +175,13 @@ class ReleaseRejected(VeilsetError):
 
     status = "DATA_LOSS"
     reason = "RELEASE_REJECTED"
+
+
+class StaleRelease(VeilsetError):
+    """The newest verified release is older than the reader allows. Details: release, age_seconds, max_age_seconds."""
+
+    status = "FAILED_PRECONDITION"
+    reason = "STALE_RELEASE"
 
 
 def _all_errors(root: type[VeilsetError]) -> list[type[VeilsetError]]:

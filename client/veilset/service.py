@@ -2,84 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
+from veilset.channel import open_channel
 from veilset.core import wire
-from veilset.core.budget import NANO, format_delta, parse_delta
+from veilset.core.keys import key_check as compute_key_check
 from veilset.core.normalization import Element
 from veilset.core.params import (
     Adjacency,
     Calibration,
-    FilterParameters,
     HashScheme,
     Normalization,
     PrivacyParameters,
     check_choice,
+    check_key_check,
     check_name,
 )
-from veilset.core.release import ReleaseHeader, decode_header
-from veilset.errors import InvalidInput, VeilsetError
+from veilset.core.partial_vector import VectorChunks
+from veilset.endpoint import Endpoint, FileName, make_endpoint
+from veilset.errors import (
+    FailedPrecondition,
+    InvalidInput,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    VeilsetError,
+    WrongKey,
+)
+from veilset.merge import Merge, MergeResult
 from veilset.rich_errors import from_rpc_error
+from veilset.service_records import Budget, Release, SetInfo, budget_record, release_record, set_info
 from veilset.upload import Upload, UploadResult
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 
+if TYPE_CHECKING:
+    from veilset.spec import Spec
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
-
-_OPTIONS = [
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 250),  # a service that restarts is back in a second or two
-    ("grpc.max_reconnect_backoff_ms", 5_000),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class SetInfo:
-    """A set as its owner made it."""
-
-    name: str
-    filter: FilterParameters
-    privacy: PrivacyParameters
-    normalization: Normalization
-    account: str
-    declared_size: int
-    shared_seed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A release as the service knows it. state: pending, published, lost or expired."""
-
-    set_name: str
-    sequence: int
-    state: str
-    request_id: str
-    header: ReleaseHeader
-    public_keys: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """A budget account; epsilon in units, delta as exact decimal text."""
-
-    account: str
-    epsilon_total: float
-    epsilon_spent: float
-    epsilon_left: float
-    delta_total: str
-    delta_spent: str
-    delta_left: str
-    charges: int
 
 
 class Service:
@@ -89,12 +57,10 @@ class Service:
     timeout_seconds: for each call but `add`, which ends when it is done, and `publish`.
     """
 
-    def __init__(self, target: str, timeout_seconds: float = 30.0) -> None:
-        if ":" not in target or target.startswith(("http://", "https://")):
-            raise InvalidInput("server", "host:port, such as localhost:50051", target)
-        self.target = target
+    def __init__(self, target: str | Endpoint, timeout_seconds: float = 30.0) -> None:
+        self.target = target if isinstance(target, Endpoint) else make_endpoint(target)
         self._timeout = timeout_seconds
-        self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        self._channel = open_channel(self.target)
         self._stub = membership_pb2_grpc.MembershipServiceStub(self._channel)
 
     def __enter__(self) -> Service:
@@ -125,6 +91,8 @@ class Service:
         min_size: int = 1,
         scheme: HashScheme | str = HashScheme.MMH3,
         seed: int | None = None,
+        key: bytes | None = None,
+        key_check: str = "",
         normalization: Normalization | str = Normalization.NONE,
         account: str = "",
         budget_epsilon: float = 0.0,
@@ -134,9 +102,17 @@ class Service:
         """Create an empty set; the planner chooses bits and hashes where they are 0.
 
         size: expected number of distinct elements. epsilon, delta, adjacency, elements_per_user: what each release
-        promises. budget_epsilon: what all releases together may spend (default: one release). Arguments as in
-        `veilset.core.params`. Raises InvalidInput, AlreadyExists, PoorUtility.
+        promises. budget_epsilon: what all releases together may spend (default: one release). key: the secret of a
+        keyed scheme, of which the service gets the check value only; key_check: that value, where the secret is elsewhere.
+        Arguments as in `veilset.core.params`. Raises InvalidInput, WrongKey, AlreadyExists, PoorUtility.
         """
+        if key is not None:
+            own = compute_key_check(key)
+            if key_check not in ("", own):
+                raise WrongKey("key", f"the secret whose check value is {key_check}, not {own}")
+            key_check = own
+        chosen_scheme = check_choice("scheme", scheme, HashScheme)
+        check_key_check(key_check, chosen_scheme)
         default = Calibration.W_QUANTILE if seed is None else Calibration.WORST_CASE
         privacy = PrivacyParameters(
             epsilon=epsilon,
@@ -154,8 +130,9 @@ class Service:
                 bits=bits,
                 hashes=hashes,
                 max_bytes=max_bytes,
-                scheme=wire.to_number(wire.HASH_SCHEME, check_choice("scheme", scheme, HashScheme)),  # type: ignore[arg-type]
+                scheme=wire.to_number(wire.HASH_SCHEME, chosen_scheme),  # type: ignore[arg-type]
                 seed=seed,
+                key_check=bytes.fromhex(key_check),
                 normalization=wire.to_number(  # type: ignore[arg-type]
                     wire.NORMALIZATION, check_choice("normalization", normalization, Normalization)
                 ),
@@ -164,18 +141,58 @@ class Service:
                 budget_delta=budget_delta,
                 allow_poor_utility=allow_poor_utility,
             )
-        return _set_info(self._call(self._stub.CreateSet, request).set)
+        return set_info(self._call(self._stub.CreateSet, request).set)
+
+    def create_set_from_spec(
+        self,
+        name: str,
+        spec: Spec,
+        *,
+        size: int | None = None,
+        key: bytes | None = None,
+        account: str = "",
+        budget_epsilon: float = 0.0,
+        budget_delta: float | None = None,
+        allow_poor_utility: bool = False,
+    ) -> SetInfo:
+        """Create an empty set as partners agreed; its releases compare with those of every set made from the same spec.
+
+        size: expected number of distinct elements of this side, where it is not the spec's. key: the secret of a keyed
+        scheme, to be checked against the spec here; not needed. The rest as `create_set`, and its errors.
+        """
+        shape, privacy = spec.filter, spec.privacy
+        return self.create_set(
+            name,
+            size=spec.size if size is None else size,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            adjacency=privacy.adjacency,
+            calibration=privacy.calibration,
+            elements_per_user=privacy.elements_per_user,
+            min_size=privacy.min_size,
+            bits=shape.bits,
+            hashes=shape.hashes,
+            scheme=shape.scheme,
+            seed=shape.seed,
+            key=key,
+            key_check=shape.key_check,
+            normalization=spec.normalization,
+            account=account,
+            budget_epsilon=budget_epsilon,
+            budget_delta=budget_delta,
+            allow_poor_utility=allow_poor_utility,
+        )
 
     def get_set(self, name: str) -> SetInfo:
         """Describe a set. Raises NotFound."""
-        return _set_info(self._call(self._stub.GetSet, pb.GetSetRequest(name=check_name("name", name))).set)
+        return set_info(self._call(self._stub.GetSet, pb.GetSetRequest(name=check_name("name", name))).set)
 
     def list_sets(self) -> Iterator[SetInfo]:
         """All sets, by name."""
         token = ""
         while True:
             page = self._call(self._stub.ListSets, pb.ListSetsRequest(page_token=token))
-            yield from map(_set_info, page.sets)
+            yield from map(set_info, page.sets)
             token = page.next_page_token
             if not token:
                 return
@@ -192,12 +209,14 @@ class Service:
         upload_id: str | None = None,
         key: bytes | None = None,
         on_progress: Callable[[int], None] | None = None,
+        retry_seconds: float | None = None,
     ) -> UploadResult:
         """Upload elements (str or bytes), hashed here; returns once the service holds them durably.
 
         upload_id: give one to be able to resume after a crash, with the same elements in the same order.
-        on_progress: called with the number acknowledged so far. Raises InvalidInput, NotFound, Unavailable; nothing of
-        an upload that did not return is publishable.
+        on_progress: called with the number acknowledged so far. retry_seconds: how long to go on trying without progress
+        while the service is away; default: a minute, so over its restarts, but no time at all before it first answered.
+        Raises InvalidInput, NotFound, Unavailable; nothing of an upload that did not return is publishable.
         """
         check_name("set_name", name)
         if isinstance(elements, str | bytes):
@@ -205,7 +224,28 @@ class Service:
         chosen = upload_id or secrets.token_hex(16)
         with _fitting("upload_id"):
             upload = Upload(self._stub, self.target, name, chosen, elements, key, on_progress)
-        return upload.run()
+        return upload.run(retry_seconds)
+
+    def merge_vector(
+        self,
+        name: str,
+        vector: VectorChunks,
+        *,
+        upload_id: str | None = None,
+        on_progress: Callable[[float], None] | None = None,
+        retry_seconds: float | None = None,
+    ) -> MergeResult:
+        """OR a partial vector, built elsewhere, into a set; returns once the service holds it durably.
+
+        vector: a `PartialVector`, or chunks with what they were built with. upload_id: give one to be able to resume after a
+        crash, with the same vector. on_progress: called with the share held so far, in [0, 1]. retry_seconds: as in `add`.
+        Raises InvalidInput, NotFound, FailedPrecondition (the set has other parameters), Unavailable; nothing of a merge that
+        did not return is publishable.
+        """
+        check_name("set_name", name)
+        with _fitting("upload_id"):
+            merge = Merge(self._stub, self.target, name, upload_id or secrets.token_hex(16), vector, on_progress)
+        return merge.run(retry_seconds)
 
     def publish(
         self,
@@ -221,23 +261,26 @@ class Service:
 
         wait: until Redis holds it (the answer may still be "pending" where Redis stays away). count_epsilon, count_delta: what
         to spend beside that on a noisy count (add-remove only). Raises NotFound,
-        FailedPrecondition, BudgetExceeded, MinimumSizeUnproved, Unavailable.
+        FailedPrecondition, BudgetExceeded, MinimumSizeUnproved, Unavailable. Whatever is raised has ``request_id``, also one
+        drawn here: repeating the publish with it never charges twice, whether or not the lost answer was a release.
         """
         check_name("set_name", name)
+        request_id = request_id or secrets.token_hex(16)
         with _fitting("request_id or a count's epsilon and delta"):
             request = pb.PublishReleaseRequest(
                 set_name=name,
-                request_id=request_id or secrets.token_hex(16),
+                request_id=request_id,
                 no_wait=not wait,
                 count=None if count_epsilon is None else pb.CountPurchase(epsilon=count_epsilon, delta=count_delta),
             )
-        return _release(self._call(self._stub.PublishRelease, request, timeout_seconds).release)
+        with _repeatable(request_id):
+            return release_record(self._call(self._stub.PublishRelease, request, timeout_seconds).release)
 
     def get_release(self, name: str, sequence: int = 0) -> Release:
         """Describe a release; 0 is the newest. Raises NotFound."""
         with _fitting("sequence"):
             request = pb.GetReleaseRequest(set_name=check_name("set_name", name), sequence=sequence)
-        return _release(self._call(self._stub.GetRelease, request).release)
+        return release_record(self._call(self._stub.GetRelease, request).release)
 
     def list_releases(self, name: str) -> Iterator[Release]:
         """All releases of a set, newest first."""
@@ -246,7 +289,7 @@ class Service:
         while True:
             request = pb.ListReleasesRequest(set_name=name, page_token=token)
             page = self._call(self._stub.ListReleases, request)
-            yield from map(_release, page.releases)
+            yield from map(release_record, page.releases)
             token = page.next_page_token
             if not token:
                 return
@@ -256,14 +299,14 @@ class Service:
         request = pb.GetBudgetRequest(
             account=account and check_name("account", account), set_name=set_name and check_name("set_name", set_name)
         )
-        return _budget(self._call(self._stub.GetBudget, request).budget)
+        return budget_record(self._call(self._stub.GetBudget, request).budget)
 
     def raise_budget(self, account: str, *, reason: str, epsilon: float = 0.0, delta: float | None = None) -> Budget:
         """Raise a budget's totals; leaves an audit row with the reason. Raises NotFound, InvalidInput."""
         check_name("account", account)
         with _fitting("epsilon, delta or reason"):
             request = pb.RaiseBudgetRequest(account=account, epsilon=epsilon, delta=delta, reason=reason)
-        return _budget(self._call(self._stub.RaiseBudget, request).budget)
+        return budget_record(self._call(self._stub.RaiseBudget, request).budget)
 
     def confirm_loss(self, set_name: str, *, epsilon: float, reason: str, delta: float = 0.0) -> Budget:
         """Charge what a ledger lost that was restored from an older copy, at least what the refused publish named.
@@ -273,10 +316,13 @@ class Service:
         check_name("set_name", set_name)
         with _fitting("epsilon, delta or reason"):
             request = pb.ConfirmLossRequest(set_name=set_name, epsilon=epsilon, delta=delta, reason=reason)
-        return _budget(self._call(self._stub.ConfirmLoss, request).budget)
+        return budget_record(self._call(self._stub.ConfirmLoss, request).budget)
 
     def reconcile(self, set_name: str = "") -> tuple[int, int]:
-        """Compare Redis with the ledger and restore what is missing; returns (releases checked, keys restored)."""
+        """Compare Redis with the ledger, all content too, and restore what is missing or changed.
+
+        Returns (releases checked, keys restored). Raises NotFound, Unavailable.
+        """
         request = pb.ReconcileReleasesRequest(set_name=set_name and check_name("set_name", set_name))
         answer = self._call(self._stub.ReconcileReleases, request)
         return answer.checked, answer.restored_keys
@@ -290,9 +336,43 @@ class Service:
             raise from_rpc_error(error, self.target) from None
 
 
-def connect(target: str, *, timeout_seconds: float = 30.0) -> Service:
-    """Connect to a veilset service at host:port; use the result as a context manager."""
-    return Service(target, timeout_seconds)
+def connect(
+    target: str,
+    *,
+    timeout_seconds: float = 30.0,
+    token: str | None = None,
+    ca: FileName | None = None,
+    cert: FileName | None = None,
+    key: FileName | None = None,
+    insecure: bool = False,
+) -> Service:
+    """Connect to a veilset service; use the result as a context manager.
+
+    target: host:port, or tls://host:port for TLS with a well-known authority. ca: PEM file of the authority that signed the
+    service's certificate (means TLS too). cert, key: PEM files of one's own certificate, where the service asks for one.
+    token: bearer token. insecure: allow plain text to another machine. What is not given is taken from VEILSET_CA_FILE,
+    VEILSET_CERT_FILE, VEILSET_CERT_KEY_FILE, VEILSET_TOKEN or VEILSET_TOKEN_FILE. Raises InvalidInput.
+    """
+    endpoint = make_endpoint(target, token=token, ca=ca, cert=cert, key=key, insecure=insecure, environment=os.environ)
+    return Service(endpoint, timeout_seconds)
+
+
+_REFUSED = (InvalidInput, NotFound, FailedPrecondition, Unauthenticated, PermissionDenied)
+"""The service said no, and charged nothing: there is nothing to repeat."""
+
+
+@contextmanager
+def _repeatable(request_id: str) -> Iterator[None]:
+    """Let every error carry the request id, and those say it that leave open whether the release was made and charged."""
+    try:
+        yield
+    except VeilsetError as error:
+        error.request_id = request_id
+        error.details["request_id"] = request_id
+        if not isinstance(error, _REFUSED):
+            error.message += f"; repeat it with request id {request_id}, which never charges twice"
+            error.args = (error.message,)
+        raise
 
 
 @contextmanager
@@ -304,39 +384,3 @@ def _fitting(fields: str) -> Iterator[None]:
         if isinstance(error, VeilsetError):
             raise
         raise InvalidInput(fields, "numbers in range and valid Unicode text") from None
-
-
-def _set_info(message: pb.MembershipSet) -> SetInfo:
-    return SetInfo(
-        name=message.name,
-        filter=wire.filter_from_proto(message.filter),
-        privacy=wire.privacy_from_proto(message.privacy),
-        normalization=wire.from_number("normalization", wire.NORMALIZATION, message.normalization),
-        account=message.account,
-        declared_size=message.declared_size,
-        shared_seed=message.shared_seed,
-    )
-
-
-def _release(message: pb.Release) -> Release:
-    return Release(
-        set_name=message.set_name,
-        sequence=message.sequence,
-        state=pb.ReleaseState.Name(message.state).removeprefix("RELEASE_STATE_").lower(),
-        request_id=message.request_id,
-        header=decode_header(message.manifest.header),
-        public_keys=tuple(signature.public_key for signature in message.manifest.signatures),
-    )
-
-
-def _budget(message: pb.Budget) -> Budget:
-    return Budget(
-        account=message.account,
-        epsilon_total=message.total_nano_epsilon / NANO,
-        epsilon_spent=message.spent_nano_epsilon / NANO,
-        epsilon_left=(message.total_nano_epsilon - message.spent_nano_epsilon) / NANO,
-        delta_total=message.total_delta,
-        delta_spent=message.spent_delta,
-        delta_left=format_delta(parse_delta(message.total_delta) - parse_delta(message.spent_delta)),
-        charges=message.charges,
-    )

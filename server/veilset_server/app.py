@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -12,31 +10,40 @@ from dataclasses import dataclass
 
 import grpc
 import structlog
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from veilset.errors import Unavailable
 from veilset.v1 import membership_pb2, membership_pb2_grpc
+from veilset_server.abandoned_uploads import AbandonedUploads
 from veilset_server.adapters.anchor_file import AnchorFile
 from veilset_server.adapters.embedded_valkey import EmbeddedValkey
 from veilset_server.adapters.entropy import OsEntropy, SystemClock
+from veilset_server.adapters.idle_file import IdleFile
+from veilset_server.adapters.monitoring import Monitoring
 from veilset_server.adapters.opened_state import OpenedState, open_state
 from veilset_server.adapters.redis_store import RedisStore
+from veilset_server.adapters.rpc.access import channel_options, make_gate
+from veilset_server.adapters.rpc.gate import Gate
 from veilset_server.adapters.rpc.service import MembershipService, UseCases
+from veilset_server.adapters.rpc.shares import SharedWorkers
+from veilset_server.adapters.rpc.streams import ClientStreams
 from veilset_server.adapters.rpc.upload import UploadStream
-from veilset_server.adapters.signing_keys import load_or_make_key
+from veilset_server.adapters.signals import Signals, end_in_time
+from veilset_server.adapters.signing_keys import SigningKeys
+from veilset_server.adapters.tls import ServerCertificates
 from veilset_server.budgets import Budgets
-from veilset_server.delivery import Delivery, DeliveryWorker
+from veilset_server.delivery_worker import DeliveryWorker
 from veilset_server.ingest import Ingest
 from veilset_server.locks import KeyedLocks
-from veilset_server.publishing import Publishing
+from veilset_server.merging import Merging
+from veilset_server.ports import ReleaseStore
 from veilset_server.recovery import recover
 from veilset_server.rollback import RollbackGuard
 from veilset_server.sets import SetLimits, Sets
 from veilset_server.settings import Settings
 
-MAX_MESSAGE_BYTES = 4 << 20
+LAST_WORDS_SECONDS = 5.0
 SERVICE_NAME = membership_pb2.DESCRIPTOR.services_by_name["MembershipService"].full_name
 
 log = structlog.get_logger(__name__)
@@ -49,18 +56,22 @@ class Ready:
     address: str
     redis: str
     public_key: str
+    metrics: str | None = None
 
 
 async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    signals = Signals()
+    certificates = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        certificates = ServerCertificates(settings.tls_cert, settings.tls_key, settings.client_ca)
+        signals.reloads.append(certificates.reload)
     with ExitStack() as stack:
         clock = SystemClock()
+        gate = make_gate(settings, clock)
         state = stack.enter_context(open_state(settings.state, clock))
-        key = load_or_make_key(state.folder.path, may_make=state.ledger.highest_set_id() == 0)
+        keys = SigningKeys(state.folder.path, clock, may_make=state.ledger.highest_set_id() == 0)
+        signals.reloads.append(keys.reload)
         redis_url = settings.redis
         if redis_url is None:
             valkey = EmbeddedValkey(state.folder.path / "valkey", settings.embedded_port)
@@ -68,66 +79,97 @@ async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         executor = stack.enter_context(ThreadPoolExecutor(settings.workers, thread_name_prefix="call"))
         # Of their own, since calls may all be waiting for a Redis that hangs.
         upload_executor = stack.enter_context(ThreadPoolExecutor(settings.workers, thread_name_prefix="upload"))
-        store = RedisStore(redis_url, settings.redis_timeout_seconds, settings.replicas)
-        stack.callback(store.close)
-        use_cases, ingest = _wire(settings, state, clock, key, store)
-        recover(state.ledger, state.files, ingest, use_cases.guard)
+        redis_store = RedisStore(redis_url, settings.redis_timeout_seconds, settings.replicas)
+        stack.callback(redis_store.close)
+        watch = stack.enter_context(Monitoring(settings, state.ledger))
+        signals.reloads.append(watch.reload)
+        use_cases, ingest, merging = _wire(settings, state, clock, keys, watch.store(redis_store), watch)
+        recover(state.ledger, state.files, merging, use_cases.guard)
         if settings.redis is None:  # it starts empty: readers who come back must not find it so
             with suppress(Unavailable):
                 use_cases.delivery.reconcile()
         use_cases.worker.start()
         stack.callback(use_cases.worker.stop)
-        uploads = UploadStream(ingest, upload_executor, settings.idle_seconds)
-        service = MembershipService(use_cases, uploads, executor, settings.publish_wait_seconds)
+        streams = ClientStreams(settings.idle_seconds)
+        uploads = UploadStream(ingest, upload_executor, streams)
+        workers = SharedWorkers(executor, settings.workers)
+        service = MembershipService(use_cases, uploads, workers, settings.publish_wait_seconds)
         stack.callback(service.close)
-        server, port, healthy = await _start(settings, service)
-        public_key = key.public_key().public_bytes_raw().hex()
-        on_ready(Ready(f"{settings.host}:{port}", redis_url, public_key))
+        server, port, healthy = await _start(settings, service, watch, gate, certificates)
+        on_ready(Ready(f"{settings.host}:{port}", redis_url, keys.newest.public.hex(), watch.metrics_address))
         log.info("serving", port=port)
-        await stop.wait()
+        await signals.stopping.wait()
         log.info("draining")
-        await healthy.enter_graceful_shutdown()
-        uploads.drain()
+        last_resort = end_in_time(settings.shutdown_delay_seconds + settings.drain_seconds + LAST_WORDS_SECONDS)
+        await healthy.enter_graceful_shutdown()  # so that no new work is sent here while what is open ends
+        await asyncio.sleep(settings.shutdown_delay_seconds)
+        streams.drain(settings.drain_seconds / 2)
+        use_cases.delivery.stop_waiting()
         await server.stop(settings.drain_seconds)
+        await streams.closed()
+        await _tasks_ended()
+    last_resort.cancel()
     log.info("stopped")
 
 
+async def _tasks_ended() -> None:
+    """gRPC's stop does not wait for calls that it cut: the end of the loop would cut them again, and gRPC write a traceback."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    if rest:
+        await asyncio.wait(rest, timeout=LAST_WORDS_SECONDS / 2)
+
+
 def _wire(
-    settings: Settings, state: OpenedState, clock: SystemClock, key: Ed25519PrivateKey, store: RedisStore
-) -> tuple[UseCases, Ingest]:
+    settings: Settings,
+    state: OpenedState,
+    clock: SystemClock,
+    keys: SigningKeys,
+    store: ReleaseStore,
+    watch: Monitoring,
+) -> tuple[UseCases, Ingest, Merging]:
     ledger, files, entropy, set_locks = state.ledger, state.files, OsEntropy(), KeyedLocks()
     anchor = AnchorFile(settings.anchor or settings.state.with_name(settings.state.name + ".anchor"))
-    guard = RollbackGuard(ledger, store, anchor, [key.public_key().public_bytes_raw()])
-    delivery = Delivery(ledger, files, store, settings.keep_releases, settings.grace_seconds)
-    ingest = Ingest(ledger, files, set_locks)
-
-    started_us, started = clock.now_us(), time.monotonic()
-
-    def drop_abandoned() -> None:
-        # A clock that jumps ahead must not make uploads look old, so it may not run faster than time passes.
-        now_us = min(clock.now_us(), started_us + int((time.monotonic() - started) * 1e6))
-        ingest.drop_abandoned(now_us - int(settings.abandoned_upload_hours * 3600e6))
-
-    limits = SetLimits(settings.max_bits, settings.max_sets)
+    guard = RollbackGuard(ledger, store, anchor, keys)
+    delivery = watch.delivery(ledger, files, store, settings.keep_releases, settings.grace_seconds)
+    merging = Merging(ledger, files, set_locks)
+    idle_seconds = settings.abandoned_upload_hours * 3600
+    abandoned = AbandonedUploads(ledger, files, IdleFile(state.folder.path), idle_seconds)
+    ingest = Ingest(ledger, files, set_locks, merging, abandoned, settings.limits)
+    limits = SetLimits(settings.max_bits, settings.max_sets, settings.limits.max_sets_per_principal)
     use_cases = UseCases(
         ledger=ledger,
         sets=Sets(ledger, files, entropy, clock, set_locks, delivery, guard, limits),
         budgets=Budgets(ledger, clock),
-        publishing=Publishing(ledger, files, entropy, clock, [key], set_locks, guard),
+        publishing=watch.publishing(ledger, files, entropy, clock, keys, set_locks, merging, guard),
         guard=guard,
         delivery=delivery,
-        worker=DeliveryWorker(delivery, settings.reconcile_seconds, drop_abandoned),
+        worker=DeliveryWorker(delivery, settings.reconcile_seconds, ingest.drop_abandoned),
     )
-    return use_cases, ingest
+    return use_cases, ingest, merging
+
+
+def served_methods() -> list[str]:
+    """/service/Method of everything that is served."""
+    services = [
+        descriptor
+        for module in (membership_pb2, health_pb2, reflection_pb2)
+        for descriptor in module.DESCRIPTOR.services_by_name.values()
+    ]
+    return [f"/{service.full_name}/{method.name}" for service in services for method in service.methods]
 
 
 async def _start(
-    settings: Settings, service: MembershipService
+    settings: Settings,
+    service: MembershipService,
+    watch: Monitoring,
+    gate: Gate,
+    certificates: ServerCertificates | None,
 ) -> tuple[grpc.aio.Server, int, health.aio.HealthServicer]:
     server = grpc.aio.server(
+        interceptors=[watch.interceptor(served_methods()), gate],
         options=[
             ("grpc.so_reuseport", 0),  # two services on one port would share its calls
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            *channel_options(settings),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
         ],
@@ -136,10 +178,14 @@ async def _start(
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    address = f"{settings.host}:{settings.port}"
     try:
-        port = server.add_insecure_port(f"{settings.host}:{settings.port}")
+        if certificates is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, certificates.credentials())
     except RuntimeError:
-        raise Unavailable(f"port: cannot listen on {settings.host}:{settings.port}; is it taken?") from None
+        raise Unavailable(f"port: cannot listen on {address}; is it taken?") from None
     for name in ("", SERVICE_NAME):
         await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
     await server.start()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from veilset_server.access_options import access_options
+from veilset_server.monitoring_options import monitoring_options
 from veilset_server.settings import Settings
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what gRPC says of a fault comes as an error
@@ -23,7 +25,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
     help="State folder: ledger, raw vectors, releases, signing key.",
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; plain text is for loopback only."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; without TLS only a loopback one."
 )
 @click.option("--port", type=int, default=50051, show_default=True, help="gRPC port; 0 takes a free one.")
 @click.option(
@@ -43,6 +45,17 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
 )
 @click.option(
     "--embedded-port", type=int, default=0, help="Port of the embedded Valkey; default: the one it had, or a free one."
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Certificate chain (PEM) for TLS; read anew on SIGHUP, or once it is another file.",
+)
+@click.option("--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="Its private key (PEM).")
+@click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Authority (PEM) of clients' certificates (mTLS): every client then has to show one that it signed.",
 )
 @click.option("--insecure", is_flag=True, help="Allow plain text on an address that is not loopback.")
 @click.option(
@@ -78,6 +91,13 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
     "--drain-seconds", type=float, default=10.0, show_default=True, help="How long SIGTERM lets calls finish."
 )
 @click.option(
+    "--shutdown-delay-seconds",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="How long SIGTERM goes on serving while health says no, for a load balancer to notice.",
+)
+@click.option(
     "--publish-wait-seconds",
     type=float,
     default=30.0,
@@ -106,6 +126,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
+@access_options
+@monitoring_options
 @click.option("--json", "as_json", is_flag=True, help="Print the ready line as JSON.")
 def serve(as_json: bool, redis_file: Path | None, **options: object) -> None:
     """Run the service until SIGTERM or Ctrl-C.
@@ -113,7 +135,9 @@ def serve(as_json: bool, redis_file: Path | None, **options: object) -> None:
     Prints one line on standard output when it is ready: the gRPC address, the Redis URL for readers on this machine,
     and the public key that readers pin. Logs go to standard error as JSON lines.
     """
+    from veilset_server.adapters.core_dumps import refuse_core_dumps
     from veilset_server.adapters.logs import configure_logs
+    from veilset_server.adapters.memory import return_freed_memory
     from veilset_server.app import Ready
     from veilset_server.app import serve as run
 
@@ -121,11 +145,15 @@ def serve(as_json: bool, redis_file: Path | None, **options: object) -> None:
         options["redis"] = redis_file.read_text().strip()
     settings = Settings(**options)  # type: ignore[arg-type]
     configure_logs(settings.log_level)
+    return_freed_memory()
+    if not settings.allow_core_dumps:
+        refuse_core_dumps()
 
     def announce(ready: Ready) -> None:
         own = settings.redis is None
         if as_json:
             shown = {"address": ready.address, "redis": ready.redis if own else None, "public_key": ready.public_key}
+            shown |= {"metrics": ready.metrics} if ready.metrics is not None else {}
             click.echo(json.dumps(shown))
         else:
             readers = ready.redis if own else "the Redis URL you gave"

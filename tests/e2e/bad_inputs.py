@@ -74,6 +74,12 @@ def _creations() -> Iterator[tuple[str, BadCall]]:
     yield bad("min size", "min_size", privacy={"min_size": HUGE})
     yield from (bad(f"size {size}", "size", size=size) for size in (0, HUGE))
     yield bad("scheme unknown", "scheme", scheme=99)
+    keyed = parameters_pb2.HASH_SCHEME_BLAKE2B_V1
+    yield from (
+        bad(f"check value of {len(c)} bytes", "key_check", scheme=keyed, key_check=c)
+        for c in (b"", b"7 bytes", bytes(9))
+    )
+    yield bad("check value of an unkeyed scheme", "key_check", key_check=bytes(8))
     yield bad("normalization unknown", "normalization", normalization=99)
     yield bad("account", "account", account="No Account")
     yield bad("a budget below one release", "budget_epsilon", budget_epsilon=1.0)

@@ -25,8 +25,8 @@ from harness.programs import environment, unused_port, veilset
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector, redis_content
+from veilset.core.columns import BATCH
 from veilset.service import Service
-from veilset.upload import BATCH
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

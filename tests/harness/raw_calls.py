@@ -7,7 +7,7 @@ import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 import grpc
 from google.rpc import error_details_pb2
@@ -19,6 +19,9 @@ from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 SECONDS = 30.0
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +81,15 @@ def finish(count: int, packed: bytes | None = None) -> pb.AddElementsRequest:
     return pb.AddElementsRequest(finish=pb.FinishUpload(count=count, sha256=sha256))
 
 
-class RawUpload:
-    """One AddElements stream that the test drives message by message."""
+class RawStream(Generic[Request, Response]):
+    """One stream of an upload that the test drives message by message."""
 
-    def __init__(self, stub: MembershipServiceStub, *messages: pb.AddElementsRequest) -> None:
-        self._outgoing: queue.SimpleQueue[pb.AddElementsRequest | None] = queue.SimpleQueue()
-        self._call = stub.AddElements(iter(self._outgoing.get, None), timeout=SECONDS)
+    def __init__(self, method: grpc.StreamStreamMultiCallable[Request, Response], *messages: Request) -> None:
+        self._outgoing: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._call = method(iter(self._outgoing.get, None), timeout=SECONDS)
         self.send(*messages)
 
-    def __enter__(self) -> RawUpload:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -94,33 +97,18 @@ class RawUpload:
     ) -> None:
         self.abort()
 
-    def send(self, *messages: pb.AddElementsRequest) -> None:
+    def send(self, *messages: Request) -> None:
         """Put messages on the stream."""
         for message in messages:
             self._outgoing.put(message)
 
-    def receive(self) -> pb.AddElementsResponse:
+    def receive(self) -> Response:
         """The next answer."""
         return next(self._call)
 
-    def opened(self) -> pb.UploadOpened:
-        """The next answer, which has to be one to an open message."""
-        answer = self.receive()
-        assert answer.WhichOneof("message") == "opened"
-        return answer.opened
-
-    def acknowledged(self) -> tuple[int, int]:
-        """Batch and elements of the next answer, which has to be an acknowledgement."""
-        answer = self.receive()
-        assert answer.WhichOneof("message") == "acknowledged"
-        return answer.acknowledged.sequence, answer.acknowledged.elements
-
-    def finished(self) -> int:
-        """Elements of the next answer, which has to be the last."""
-        answer = self.receive()
-        assert answer.WhichOneof("message") == "finished"
-        assert list(self._call) == []
-        return answer.finished.elements
+    def has_ended(self) -> bool:
+        """Whether it ended well, with nothing more to say."""
+        return list(self._call) == []
 
     def half_close(self) -> None:
         """Say that there is no more to come."""
@@ -138,6 +126,32 @@ class RawUpload:
         except grpc.RpcError as error:
             return failure_of(error)
         raise AssertionError(f"the stream did not fail; last answers: {answers[-1:]}")
+
+
+class RawUpload(RawStream[pb.AddElementsRequest, pb.AddElementsResponse]):
+    """One AddElements stream."""
+
+    def __init__(self, stub: MembershipServiceStub, *messages: pb.AddElementsRequest) -> None:
+        super().__init__(stub.AddElements, *messages)
+
+    def opened(self) -> pb.UploadOpened:
+        """The next answer, which has to be one to an open message."""
+        answer = self.receive()
+        assert answer.WhichOneof("message") == "opened"
+        return answer.opened
+
+    def acknowledged(self) -> tuple[int, int]:
+        """Batch and elements of the next answer, which has to be an acknowledgement."""
+        answer = self.receive()
+        assert answer.WhichOneof("message") == "acknowledged"
+        return answer.acknowledged.sequence, answer.acknowledged.elements
+
+    def finished(self) -> int:
+        """Elements of the next answer, which has to be the last."""
+        answer = self.receive()
+        assert answer.WhichOneof("message") == "finished"
+        assert self.has_ended()
+        return answer.finished.elements
 
 
 def upload(

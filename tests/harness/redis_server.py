@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from harness.certificates import Certificates
 from harness.programs import unused_port, wait_until
 
 START_SECONDS = 10.0
+SLOW_KEYS = 3000
+KEY_LOAD_MICROSECONDS = 20_000
 
 
 def require_redis() -> None:
@@ -40,6 +42,7 @@ class RedisServer:
         certificates: Certificates | None = None,
         port: int = 0,
         arguments: Sequence[str] = (),
+        program: str | Path = "redis-server",
     ) -> None:
         self.folder = folder
         self.port = port or unused_port()
@@ -49,6 +52,7 @@ class RedisServer:
         else:
             self.url = f"rediss://{user}localhost:{self.port}/0?ssl_ca_certs={certificates.authority}"
         self._arguments = [*self._options(password, certificates), *arguments]
+        self._program = program
         self._process: subprocess.Popen[bytes] | None = None
 
     def _options(self, password: str, certificates: Certificates | None) -> list[str]:
@@ -63,15 +67,34 @@ class RedisServer:
 
     def start(self) -> RedisServer:
         """Start, and return once it answers."""
+        self._start(self._arguments, self._answers)
+        return self
+
+    def restart_loading(self) -> None:
+        """Save, restart, and return while it reads its dump back, answering LOADING; `end_loading` lets it come to an end."""
+        with self.client() as client, client.pipeline(transaction=False) as pipe:
+            for number in range(SLOW_KEYS):
+                pipe.set(f"slow:{number}", os.urandom(1100))  # more than an interval, and not to be compressed
+            pipe.execute()
+            client.save()
+        self.stop()
+        slow = ["--key-load-delay", str(KEY_LOAD_MICROSECONDS), "--loading-process-events-interval-bytes", "1024"]
+        self._start([*self._arguments, *slow], self._is_loading)
+
+    def end_loading(self) -> None:
+        """Let it read on at full speed; returns once it answers."""
+        self.command("CONFIG", "SET", "key-load-delay", 0)
+        wait_until(self._answers)
+
+    def _start(self, arguments: Sequence[str], ready: Callable[[], bool]) -> None:
         self.folder.mkdir(exist_ok=True)
         with (self.folder / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(["redis-server", *self._arguments], stdout=log, stderr=log)
+            self._process = subprocess.Popen([self._program, *arguments], stdout=log, stderr=log)
         deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
+        while not ready():
             assert self._process.poll() is None, (self.folder / "redis.log").read_text()
             assert time.monotonic() < deadline, "redis-server does not answer"
             time.sleep(0.02)
-        return self
 
     def make_cluster(self) -> RedisServer:
         """Of this one server, which was started with ``--cluster-enabled yes``; ``url`` is the cluster's then."""
@@ -86,6 +109,16 @@ class RedisServer:
                 return bool(client.ping())
         except redis.ConnectionError:
             return False
+
+    def _is_loading(self) -> bool:
+        with redis.Redis.from_url(self.url, retry=None) as client:
+            try:
+                client.get("slow:0")
+            except redis.exceptions.BusyLoadingError:
+                return True
+            except redis.ConnectionError:
+                return False
+        raise AssertionError("it read its dump before it could be asked")
 
     @property
     def pid(self) -> int:

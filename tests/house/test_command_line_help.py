@@ -33,11 +33,14 @@ def test_the_list_tells_what_the_command_tells(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHORT_HELP)
 def test_every_command_speaks_json_and_explains_its_options(name: str) -> None:
-    """Every option has a help text, but those whose choices say it."""
-    options = [parameter for parameter in command(name).params if isinstance(parameter, click.Option)]
-    assert "--json" in [text for option in options for text in option.opts]
-    unexplained = [o.opts[0] for o in options if not o.help and not isinstance(o.type, click.Choice)]
-    assert unexplained == []
+    """Every option has a help text, but those whose choices say it; of a group, those of each of its commands."""
+    found = command(name)
+    for leaf in found.commands.values() if isinstance(found, click.Group) else [found]:
+        assert leaf.help
+        options = [parameter for parameter in leaf.params if isinstance(parameter, click.Option)]
+        assert "--json" in [text for option in options for text in option.opts]
+        unexplained = [o.opts[0] for o in options if not o.help and not isinstance(o.type, click.Choice)]
+        assert unexplained == []
 
 
 def test_the_server_commands_are_the_entry_points() -> None:

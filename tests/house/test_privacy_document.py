@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
+
+from harness.named_tests import named_tests
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "privacy.md").read_text()
 SECTIONS = re.split(r"^## ", DOCUMENT, flags=re.MULTILINE)[1:]
 WITHOUT_CLAIMS = ("16 What is not promised",)
-
-
-def named_tests(text: str) -> Iterator[tuple[str, str]]:
-    """(file, test) of every `file::test`; a `::test` without a file is in the file named before it."""
-    path = ""
-    for found, name in re.findall(r"`(tests/[\w/]+\.py)?::(\w+)`", text):
-        path = found or path
-        yield path, name
 
 
 def test_every_named_test_exists() -> None:

@@ -12,15 +12,22 @@ import veilset
 FROZEN = [
     "Adjacency",
     "Calibration",
+    "Follower",
     "HashScheme",
     "Normalization",
+    "PartialVector",
     "PrivacyParameters",
+    "RemoteView",
     "Service",
+    "Spec",
     "VeilsetError",
     "View",
     "__version__",
+    "aio",
     "connect",
+    "follow",
     "open",
+    "remote",
 ]
 
 

@@ -67,13 +67,18 @@ def test_it_holds_every_module(wheel: zipfile.ZipFile) -> None:
         assert modules <= set(wheel.namelist())
 
 
+def test_it_holds_the_page_of_a_release(wheel: zipfile.ZipFile) -> None:
+    """Template and style lie beside the module that fills them."""
+    assert {"veilset/report/page.html", "veilset/report/page.css"} <= set(wheel.namelist())
+
+
 def test_it_says_what_it_needs_and_offers(wheel: zipfile.ZipFile) -> None:
     """Extras, licence, Python, entry points."""
     told = metadata(wheel)
     assert told["Name"] == "veilset"
     assert told["License-Expression"] == "Apache-2.0"
     assert told["Requires-Python"] == ">=3.11"
-    assert told.get_all("Provides-Extra") == ["embedded", "parquet", "plot", "server"]
+    assert told.get_all("Provides-Extra") == ["embedded", "fast", "parquet", "plot", "server", "spark", "tracing"]
     minors = [line.rpartition(".")[2] for line in told.get_all("Classifier", []) if ":: Python :: 3." in line]
     assert minors == ["11", "12", "13", "14"]
     entries = configparser.ConfigParser()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from veilset.core.bitset import count_ones
 from veilset.core.bloom import insert
 from veilset.core.budget import charge_delta
-from veilset.core.counts import RANDOM_INTEGERS, CountNoise, calibrate_count, grid_delta, half_width, integer_noise
+from veilset.core.counts import RANDOM_INTEGERS, CountNoise, calibrate_count, grid_delta, integer_noise
 from veilset.core.exact import decimal_digits
 from veilset.core.hashing import digests
 from veilset.core.noise_laws import CountMechanism, normal_tail
@@ -112,18 +112,6 @@ def test_no_count_is_free_of_delta() -> None:
     assert 0 < noise.delta < 1e-15
     with pytest.raises(InvalidInput, match="delta"):
         calibrate_count(1e-9, 0.0, 32_000)
-
-
-@pytest.mark.parametrize("mechanism", LAWS)
-def test_half_width_covers_as_much_as_asked(mechanism: CountMechanism) -> None:
-    """P(|Z| <= h) >= confidence, and two less would not do."""
-    noise = CountNoise(mechanism, 3.0, 1, 1.0, 1e-3)
-    for confidence in (0.5, 0.95, 0.999):
-        width = half_width(noise, confidence)
-        inside = least_integer(noise, width + 1) - least_integer(noise, -width)
-        assert inside >= confidence * RANDOM_INTEGERS
-        narrower = least_integer(noise, width - 1) - least_integer(noise, 2 - width)
-        assert narrower < confidence * RANDOM_INTEGERS
 
 
 @settings(max_examples=200, deadline=None)

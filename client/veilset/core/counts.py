@@ -117,15 +117,6 @@ def integer_noise(noise: CountNoise, random_integer: int) -> int:
     return -size if random_integer < RANDOM_INTEGERS // 2 else size
 
 
-def half_width(noise: CountNoise, confidence: float) -> int:
-    """The smallest integer h, or one more, with P(|noise| <= h) >= confidence, in (0, 1); for an interval around a count."""
-    if not 0.0 < confidence < 1.0:
-        raise InvalidInput("confidence", "a number in (0, 1)", confidence)
-    with decimal_digits(60):
-        tail = (1 - Decimal(confidence)) / 2
-    return nearest_integer(noise.mechanism, Decimal(noise.scale), tail)
-
-
 def grid_delta(scale: float, epsilon: float) -> float:
     """What drawing from 64 bits adds to δ: (1 + e^ε)·(47·s + 3)·2^-64, as the module's header derives it."""
     return (1.0 + math.exp(epsilon)) * (47.0 * scale + 3.0) * 2.0**-64
