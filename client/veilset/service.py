@@ -60,6 +60,7 @@ class Service:
     def __init__(self, target: str | Endpoint, timeout_seconds: float = 30.0) -> None:
         self.target = target if isinstance(target, Endpoint) else make_endpoint(target)
         self._timeout = timeout_seconds
+        self._closed = False
         self._channel = open_channel(self.target)
         self._stub = membership_pb2_grpc.MembershipServiceStub(self._channel)
 
@@ -72,8 +73,13 @@ class Service:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; whatever is asked afterwards raises FailedPrecondition."""
+        self._closed = True
         self._channel.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPrecondition("service: this connection is closed; veilset.connect makes a new one")
 
     def create_set(
         self,
@@ -213,11 +219,13 @@ class Service:
     ) -> UploadResult:
         """Upload elements (str or bytes), hashed here; returns once the service holds them durably.
 
-        upload_id: give one to be able to resume after a crash, with the same elements in the same order.
+        upload_id: give one to be able to resume after a crash, with the same elements in the same order. Other elements need
+        another id: those of a finished upload are counted and not sent, and AlreadyExists is raised if they are not as many.
         on_progress: called with the number acknowledged so far. retry_seconds: how long to go on trying without progress
         while the service is away; default: a minute, so over its restarts, but no time at all before it first answered.
-        Raises InvalidInput, NotFound, Unavailable; nothing of an upload that did not return is publishable.
+        Raises InvalidInput, NotFound, AlreadyExists, Unavailable; nothing of an upload that did not return is publishable.
         """
+        self._check_open()
         check_name("set_name", name)
         if isinstance(elements, str | bytes):
             raise InvalidInput("elements", "a collection of elements, not one of them")
@@ -238,10 +246,12 @@ class Service:
         """OR a partial vector, built elsewhere, into a set; returns once the service holds it durably.
 
         vector: a `PartialVector`, or chunks with what they were built with. upload_id: give one to be able to resume after a
-        crash, with the same vector. on_progress: called with the share held so far, in [0, 1]. retry_seconds: as in `add`.
+        crash, with the same vector. Another vector needs another id: a finished merge's is answered without a look at it.
+        on_progress: called with the share held so far, in [0, 1]. retry_seconds: as in `add`.
         Raises InvalidInput, NotFound, FailedPrecondition (the set has other parameters), Unavailable; nothing of a merge that
         did not return is publishable.
         """
+        self._check_open()
         check_name("set_name", name)
         with _fitting("upload_id"):
             merge = Merge(self._stub, self.target, name, upload_id or secrets.token_hex(16), vector, on_progress)
@@ -257,7 +267,8 @@ class Service:
         count_delta: float = 0.0,
         timeout_seconds: float = 120.0,
     ) -> Release:
-        """Draw noise, charge the budget, publish. The same request_id returns the same release and charges nothing.
+        """Draw noise, charge the budget, publish. The same request_id returns the same release and charges nothing; with
+        another count than it had first it is refused.
 
         wait: until Redis holds it (the answer may still be "pending" where Redis stays away). count_epsilon, count_delta: what
         to spend beside that on a noisy count (add-remove only). Raises NotFound,
@@ -330,6 +341,7 @@ class Service:
     def _call(
         self, method: grpc.UnaryUnaryMultiCallable[Request, Response], request: Request, timeout: float | None = None
     ) -> Response:
+        self._check_open()
         try:
             return method(request, timeout=timeout or self._timeout)
         except grpc.RpcError as error:

@@ -1,7 +1,7 @@
 """One upload of elements from the producer's side: hash, send, count.
 
 A producer that died resumes by giving the same upload id and the same elements again: what the service holds is passed over
-(but hashed, so that the checksum covers all of it).
+(but hashed, so that the checksum covers all of it). Once the upload is finished, what is given is only counted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from veilset.core.normalization import Element
 from veilset.core.packed_columns import PIECE, Batch, element_batches
 from veilset.core.params import DIGEST_BYTES, FilterParameters, Normalization
 from veilset.endpoint import Endpoint
+from veilset.errors import AlreadyExists
 from veilset.resumable import Piece, ResumableStream
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
@@ -63,7 +64,7 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
 
     def _begin(self, opened: pb.AddElementsResponse) -> None:
         self._filter = wire.filter_from_proto(opened.opened.filter)
-        check_key(self._filter, self._key, f"the set {self._open.set_name}")
+        self._key = check_key(self._filter, self._key, f"the set {self._open.set_name}")
         self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.opened.normalization)
         self._first_sequence = opened.opened.sequence + 1
         self._resumed = opened.opened.elements
@@ -76,6 +77,14 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
         if not opened.opened.finished:
             return None
         elements = int(opened.opened.elements)
+        with self._producing:  # a cut stream's thread may still be hashing
+            given = self._count + sum(map(len, self._elements))
+        if given != elements:
+            raise AlreadyExists(
+                f"upload_id: an upload of that id was finished with {elements} elements, not {given}; nothing was added, "
+                "give them an id of their own",
+                field="upload_id",
+            )
         return UploadResult(self._open.upload_id, elements, elements)
 
     def _pieces(self) -> Iterator[Piece[pb.AddElementsRequest] | None]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import structlog
 
@@ -44,8 +44,9 @@ class Delivery:
         self._rota = Rota(CHUNKS_AT_A_TIME)
         self._eviction_policy = ""
         self.locks = KeyedLocks()
-        self._moved = threading.Condition()
-        self._stopping = False
+        self.stopping = False
+        self._listeners: list[tuple[str, Callable[[], object]]] = []
+        self._listening = threading.Lock()
 
     def deliver_pending(self, set_name: str | None = None) -> int:
         """Deliver what is charged but not visible, oldest first; returns how many. What the store does not take stays
@@ -80,8 +81,7 @@ class Delivery:
 
     def _mark(self, release: StoredRelease, state: ReleaseState) -> None:
         self._ledger.mark_release(release.set_id, release.sequence, state)
-        with self._moved:
-            self._moved.notify_all()
+        self._tell(release.set_name)
 
     def _retire(self, set_name: str) -> None:
         """Let all but the newest releases go, after a grace in which a reader in mid-download finishes."""
@@ -95,22 +95,29 @@ class Delivery:
             self._mark(release, ReleaseState.EXPIRED)
             self._files.remove_artefact(release.set_id, release.sequence)
 
-    def wait(self, set_name: str, sequence: int, seconds: float) -> StoredRelease:
-        """The release once it is no longer pending, or as it is after ``seconds`` or when the service stops."""
-        with self._moved:
-            self._moved.wait_for(
-                lambda: (
-                    self._stopping or self._ledger.get_release(set_name, sequence).state is not ReleaseState.PENDING
-                ),
-                seconds,
-            )
-        return self._ledger.get_release(set_name, sequence)
+    @contextmanager
+    def listening(self, set_name: str, tell: Callable[[], object]) -> Iterator[None]:
+        """The block in which ``tell`` is called, in whatever thread, when a release of the set moves on or the service stops
+        (then `stopping` is true). It must not wait."""
+        listener = set_name, tell
+        with self._listening:
+            self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            with self._listening:
+                self._listeners.remove(listener)
+
+    def _tell(self, set_name: str | None = None) -> None:
+        with self._listening:
+            for listened_to, tell in self._listeners:
+                if set_name in (None, listened_to):
+                    tell()
 
     def stop_waiting(self) -> None:
         """The service stops: whoever waits is answered now."""
-        with self._moved:
-            self._stopping = True
-            self._moved.notify_all()
+        self.stopping = True
+        self._tell()
 
     def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> tuple[int, int]:
         """Write again what the store lost or changed of the published releases; returns (releases checked, keys restored).

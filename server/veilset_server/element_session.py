@@ -11,6 +11,7 @@ from veilset.core.params import MAX_ELEMENT_BYTES, HashScheme
 from veilset.errors import InvalidInput
 from veilset_server.ports import UploadSpool
 from veilset_server.records import StoredSet, Upload
+from veilset_server.upload_ids import UploadContent
 from veilset_server.upload_session import UploadSession, mismatch
 
 MAX_BATCH_ELEMENTS = 1 << 16
@@ -19,6 +20,7 @@ MAX_BATCH_ELEMENTS = 1 << 16
 class ElementSession(UploadSession[UploadSpool]):
     """One stream's hold on an upload of elements."""
 
+    content = UploadContent.ELEMENTS
     total = "count"
 
     def __init__(self, stored: StoredSet, upload: Upload, spool: UploadSpool | None) -> None:

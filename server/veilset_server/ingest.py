@@ -21,8 +21,9 @@ from veilset_server.merging import Merging
 from veilset_server.ports import Ledger, VectorStore
 from veilset_server.principals import EVERYBODY, Principal
 from veilset_server.records import StoredSet, Upload, UploadQuota, UploadState
+from veilset_server.upload_ids import UploadContent, kept_id, prefixes
 from veilset_server.upload_session import MAX_UPLOAD_ID, UploadSession
-from veilset_server.vector_session import LEDGER_PREFIX, VectorSession, check_built_with
+from veilset_server.vector_session import VectorSession, check_built_with
 
 AnySession = UploadSession[Any]
 Session = TypeVar("Session", bound=AnySession)
@@ -54,10 +55,10 @@ class Ingest:
 
         Raises NotFound, InvalidInput, LimitExceeded (too many are open), and StateCorrupted where a file of the set is damaged.
         """
-        if upload_id.startswith(LEDGER_PREFIX):
-            raise InvalidInput("upload_id", f"something that does not start with {LEDGER_PREFIX!r}")
         _check_upload_id(upload_id)
-        return self._open(self._ledger.get_set(set_name), "", upload_id, principal, self._element_session)
+        return self._open(
+            self._ledger.get_set(set_name), UploadContent.ELEMENTS, upload_id, principal, self._element_session
+        )
 
     def open_merge(
         self,
@@ -71,19 +72,20 @@ class Ingest:
         _check_upload_id(upload_id)
         stored = self._ledger.get_set(set_name)
         check_built_with(stored.description, built_with, normalization)
-        return self._open(stored, LEDGER_PREFIX, upload_id, principal, self._vector_session)
+        return self._open(stored, UploadContent.VECTOR, upload_id, principal, self._vector_session)
 
     def _open(
         self,
         stored: StoredSet,
-        kind: str,
+        content: UploadContent,
         given_id: str,
         principal: Principal,
         make: Callable[[StoredSet, Upload], Session],
     ) -> Session:
-        upload_id = kind + principal.owned(given_id)
-        prefixes = (principal.owned_prefix, LEDGER_PREFIX + principal.owned_prefix) if principal.name else ("",)
-        quota = UploadQuota(prefixes, self._limits.max_open_uploads_per_principal, self._limits.max_open_uploads)
+        upload_id = kept_id(content, principal, given_id)
+        quota = UploadQuota(
+            prefixes(principal), self._limits.max_open_uploads_per_principal, self._limits.max_open_uploads
+        )
         with self._set_locks[stored.set_id]:  # no merge is under way, and the set is not being deleted
             self._merging.complete(stored)
             with self._guard:

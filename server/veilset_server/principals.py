@@ -56,15 +56,6 @@ class Principal:
         """Whether every name is."""
         return ALL_SETS in self.sets
 
-    def owned(self, upload_id: str) -> str:
-        """The upload id as the service keeps it: another principal's upload of the same id is another upload."""
-        return self.owned_prefix + upload_id
-
-    @property
-    def owned_prefix(self) -> str:
-        """What the ids of this principal's uploads begin with; no name holds a slash. Empty for everybody."""
-        return f"{self.name}/" if self.name else ""
-
 
 EVERYBODY = Principal("", frozenset(Role), (ALL_SETS,))
 """The caller where authentication is off."""

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from veilset.core.params import check_integer
 from veilset.errors import InvalidInput, OutOfSequence, UploadMismatch
 from veilset_server.records import StoredSet, Upload
+from veilset_server.upload_ids import UploadContent, content_of
 
 MAX_UPLOAD_ID = 128
 MAX_TOTAL = 1 << 62
@@ -34,9 +35,12 @@ class UploadSession(ABC, Generic[Spool]):
     total: the name of the field that tells how much was sent.
     """
 
+    content: UploadContent
     total: str
 
     def __init__(self, stored: StoredSet, upload: Upload, spool: Spool | None) -> None:
+        if content_of(upload.upload_id) is not self.content:  # once accepted, it could not be merged
+            raise InvalidInput("upload_id", f"one of an upload of {self.content}")
         self.stored = stored
         self.upload_id = upload.upload_id  # as the ledger knows it
         self._count = upload.count

@@ -15,15 +15,14 @@ from veilset.core.release import CHUNK_BYTES
 from veilset.errors import FailedPrecondition, InvalidInput
 from veilset_server.ports import VectorSpool
 from veilset_server.records import SetDescription
+from veilset_server.upload_ids import UploadContent
 from veilset_server.upload_session import UploadSession, mismatch
-
-LEDGER_PREFIX = "vector/"
-"""Before a merge's upload id in the ledger; no upload of elements may have an id that starts so."""
 
 
 class VectorSession(UploadSession[VectorSpool]):
     """One stream's hold on a merge."""
 
+    content = UploadContent.VECTOR
     total = "length"
 
     @property

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from merged_sets import BITS, ELEMENTS, create
 
-from harness.raw_calls import Failure, RawUpload, fails, open_upload, raw_batch, upload
+from harness.raw_calls import Failure, RawUpload, fails, finish, open_upload, raw_batch, upload
 from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
@@ -217,8 +217,11 @@ def test_merges_and_uploads_have_names_of_their_own(
         assert [merge.acknowledged() for _ in chunks] == [1, 2, 3, 4]
         assert merge.finished() == len(vector)
     assert raw_vector(service.state, set_name) == expected_vector(shape, ELEMENTS[:10] + ELEMENTS[500:510])
-    with RawUpload(stub, open_upload(set_name, "vector/u"), raw_batch(1, ELEMENTS[:3])) as stream:
-        assert stream.failure().fields == ["upload_id"]
+    for upload_id in ("vector/u", "vector//u", "/u", "\0u"):
+        with RawUpload(stub, open_upload(set_name, upload_id), raw_batch(1, ELEMENTS[:3]), finish(3)) as stream:
+            assert not stream.opened().finished
+            assert stream.acknowledged() == (1, 3)
+            assert stream.finished() == 3
 
 
 def test_publishing_uses_finished_merges_only(

@@ -6,13 +6,17 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import redis
 
-from harness.programs import unused_port, veilset
+from harness.programs import unused_port, veilset, wait_until
+from harness.raw_calls import SECONDS
 from harness.service_process import ServiceProcess
-from veilset.errors import BudgetExceeded, NotFound, Unavailable, VeilsetError
+from veilset.errors import BudgetExceeded, FailedPrecondition, NotFound, Unavailable, VeilsetError
 from veilset.service import Service, connect
+from veilset.v1 import membership_pb2 as pb
 
 
 def create(connection: Service) -> None:
@@ -81,3 +85,54 @@ def test_the_command_line_tells_it() -> None:
     assert f"request id {found[1]}" in veilset("publish", "s", "--server", server, "--request-id", found[1]).complaint()
     with pytest.raises(Unavailable, match="request id mine"), connect(server) as connection:
         connection.publish("s", request_id="mine")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((None, 0.0), (0.5, 0.0)), ((0.5, 0.0), (None, 0.0)), ((0.5, 0.0), (0.25, 0.0)), ((0.5, 0.0), (0.5, 1e-6))],
+)
+def test_another_request_under_the_same_id_is_refused(
+    service: ServiceProcess, set_name: str, first: tuple[float | None, float], second: tuple[float | None, float]
+) -> None:
+    """Or it would get a release with another count than it asked for, or without one. The first one can be repeated."""
+    with service.connect() as connection:
+        connection.create_set(
+            set_name, size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=8, budget_delta=1e-3
+        )
+        connection.add(set_name, ["a", "b"])
+        made, *again = [
+            connection.publish(set_name, request_id="r", count_epsilon=first[0], count_delta=first[1]) for _ in range(3)
+        ]
+        assert [release.sequence for release in again] == [made.sequence] * 2
+        for wait in (True, False):
+            with pytest.raises(FailedPrecondition, match="request_id: made release 1") as refused:
+                connection.publish(set_name, request_id="r", count_epsilon=second[0], count_delta=second[1], wait=wait)
+            assert refused.value.details["field"] == "count"
+        assert connection.budget(set_name).charges == 1
+
+
+def test_repeats_that_wait_for_redis_stop_nobody_else(start_service: Callable[..., ServiceProcess]) -> None:
+    """Redis takes no bits; far more repeats of one publish wait for it than the service has threads. Everything else goes on,
+    and in the end all of them get the one release."""
+    process = start_service("--workers", 2, "--publish-wait-seconds", 600)
+    with (
+        process.connect() as connection,
+        process.stub() as stub,
+        redis.Redis.from_url(process.redis) as client,
+    ):
+        promise: dict[str, Any] = {"epsilon": 1, "adjacency": "add-remove", "delta": 1e-9, "allow_poor_utility": True}
+        connection.create_set("s", size=1000, bits=40_000_000, hashes=1, **promise)
+        connection.add("s", ["a", "b"])
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + (1 << 20))
+        request = pb.PublishReleaseRequest(set_name="s", request_id="r")
+        publishes = [stub.PublishRelease.future(request, timeout=600) for _ in range(20)]
+        wait_until(lambda: [release.state for release in connection.list_releases("s")] == ["pending"])
+        for _ in range(100):
+            assert stub.GetSet(pb.GetSetRequest(name="s"), timeout=SECONDS).set.name == "s"
+        connection.add("s", ["c"])
+        assert not any(publish.done() for publish in publishes)
+        client.config_set("maxmemory", 0)
+        stub.ReconcileReleases(pb.ReconcileReleasesRequest(), timeout=SECONDS)
+        made = {(answer.release.sequence, answer.release.state) for answer in (p.result() for p in publishes)}
+        assert made == {(1, pb.RELEASE_STATE_PUBLISHED)}
+        assert connection.budget("s").charges == 1

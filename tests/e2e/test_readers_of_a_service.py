@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 import shlex
@@ -68,22 +69,40 @@ def test_the_page_about_readers_works_as_it_stands(
     with service.connect() as connection:
         create(connection, "customers").add("customers", MEMBERS)
         connection.publish("customers")
-        (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+        key = b"k" * 32
+        (tmp_path / "our.secret").write_bytes(key)
+        spec = veilset.Spec.plan(size=3000, epsilon=4, adjacency="add-remove", scheme="blake2b-1", key=key)
+        spec.save(tmp_path / "partners.toml")
+        connection.create_set_from_spec("ours", spec)
+        connection.add("ours", MEMBERS, key=key)
+        connection.publish("ours")
+        code, *others = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
         assert code.count("redis://localhost:16379/0") == code.count("PUBLIC_KEY") == 1
         code = code.replace("redis://localhost:16379/0", service.redis).replace("PUBLIC_KEY", service.public_key)
-        names: dict[str, object] = {}
+        names: dict[str, object] = {"asyncio": asyncio, "long_list": MEMBERS}
         exec(code, names)  # noqa: S102 - our own page
+        for other in others:
+            awaited = eval(compile(other, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)  # noqa: S307
+            if awaited is not None:
+                asyncio.run(awaited)
+        assert len(others) == 3
+        assert isinstance(names["known"], bool)
+        assert len(names["many"]) == len(MEMBERS)  # type: ignore[arg-type]
         assert isinstance(names["view"], veilset.View)
         (tmp_path / "list.txt").write_text("alice@example.com\n")
+        (tmp_path / "people.csv").write_text("id,e-mail\n1,a@example.com\n2,\n")
+        (tmp_path / "export.csv").write_text("1;a@example.com\n")
+        (tmp_path / "redis.url").write_text(service.redis + "\n")
         (block,) = re.findall(r"## On the command line\n\n((?:    .*\n)+)", PAGE)
         lines = [line.split(" #")[0].strip() for line in block.splitlines()]
         ran = [line for line in lines if line.startswith("veilset ")]
-        assert len(ran) == len(lines) - 1 == 3
+        assert len(ran) == len(lines) - 1 == 5
         for line in ran:
             arguments = shlex.split(line.replace("URL", service.redis).replace("HEX", service.public_key))[1:]
             done = run(*arguments, cwd=tmp_path)
             assert (done.code, done.err) == (0, ""), line
         connection.delete_set("customers")
+        connection.delete_set("ours")
 
 
 COLUMNS: dict[str, Callable[[list[str]], object]] = {

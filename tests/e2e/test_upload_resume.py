@@ -14,7 +14,7 @@ from harness.vectors import expected_vector, raw_vector
 from veilset.core.columns import BATCH
 from veilset.core.params import FilterParameters
 from veilset.core.wire import filter_from_proto
-from veilset.errors import InvalidInput, UploadMismatch
+from veilset.errors import AlreadyExists, InvalidInput, UploadMismatch
 from veilset.service import Service
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
@@ -203,6 +203,23 @@ def test_a_producer_that_comes_back_with_other_elements_is_refused(service: Serv
         with pytest.raises(UploadMismatch):
             connection.add(set_name, reversed(ELEMENTS), upload_id="u")
         assert not any(raw_vector(service.state, set_name))
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["a list", "an iterator"])
+@pytest.mark.parametrize("number", [0, 1, 999, 1001, 3000])
+def test_a_finished_upload_is_not_taken_for_other_elements(
+    service: ServiceProcess, set_name: str, number: int, lazy: bool
+) -> None:
+    """They would be lost without a word: the library counts them. The same elements again are what a resume sends."""
+    elements = [b"other %d" % index for index in range(number)]
+    with service.connect() as connection:
+        shape = create(connection, set_name)
+        connection.add(set_name, ELEMENTS, upload_id="nightly")
+        with pytest.raises(AlreadyExists, match=f"finished with 1000 elements, not {number};") as refused:
+            connection.add(set_name, iter(elements) if lazy else elements, upload_id="nightly")
+        assert refused.value.details["field"] == "upload_id"
+        assert connection.add(set_name, iter(ELEMENTS), upload_id="nightly").resumed == 1000
+    assert raw_vector(service.state, set_name) == expected_vector(shape, ELEMENTS)
 
 
 def test_a_killed_service_loses_nothing_acknowledged(start_service: Callable[..., ServiceProcess]) -> None:

@@ -14,7 +14,8 @@ from harness.fault_tally import Trying
 from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.redis_server import RedisServer
 from harness.vectors import expected_vector
-from veilset_server.vector_session import LEDGER_PREFIX
+from veilset_server.principals import EVERYBODY
+from veilset_server.upload_ids import UploadContent, kept_id
 
 STEPS = (
     ("ledger.open_upload", 1),
@@ -44,7 +45,7 @@ _held: dict[str, int] = {}
 
 def merge(service: Stricken, upload_id: str) -> None:
     """Merge, or resume and finish, a vector of three chunks; raises RpcError where the service falls."""
-    ledger_id = LEDGER_PREFIX + upload_id
+    ledger_id = kept_id(UploadContent.VECTOR, EVERYBODY, upload_id)
     elements = service.elements["s"].setdefault(ledger_id, [f"{upload_id}/{n}".encode() for n in range(ELEMENTS)])
     with service.process.connect() as connection:
         shape = connection.get_set("s").filter
@@ -111,4 +112,4 @@ def test_a_kill_while_recovering_a_merge(
             with trying("SIGKILL while recovering a vector"):
                 assert service.strike_start(step, when, call), (step, when, call)
                 service.process.start()
-                assert LEDGER_PREFIX + upload_id in service.check_alive().finished["s"]
+                assert kept_id(UploadContent.VECTOR, EVERYBODY, upload_id) in service.check_alive().finished["s"]

@@ -80,16 +80,6 @@ def test_patterns_are_kept_once_and_in_order() -> None:
     assert check_patterns(["b*", "a", "b*"]) == ("b*", "a")
 
 
-def test_uploads_of_two_principals_never_share_an_id() -> None:
-    """Whatever ids they choose: no name can be taken for the beginning of another's."""
-    a, ab = make_principal("a", ["producer"], ["*"]), make_principal("a.b", ["producer"], ["*"])
-    ids = ["x", "b/x", "/x", "a/x", "a.b/x", "vector:x"]
-    owned = [principal.owned(upload_id) for principal in (a, ab) for upload_id in ids]
-    assert len(set(owned)) == len(owned)
-    assert not any(text.startswith("vector:") for text in owned)  # another kind of upload in the ledger
-    assert EVERYBODY.owned("x") == "x"
-
-
 def test_everybody_may_do_everything() -> None:
     """That is what no authentication means."""
     assert EVERYBODY.roles == frozenset(Role)

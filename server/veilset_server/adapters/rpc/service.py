@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,13 +14,15 @@ from veilset.core import wire
 from veilset.core.decoding import Rule
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer
 from veilset.core.planning import planner
-from veilset.errors import LimitExceeded, NotFound, StorageFull, StoreMisconfigured, Unavailable
+from veilset.errors import NotFound, Unavailable
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc, merge_pb2
 from veilset_server.adapters.rpc.caller import current_principal
 from veilset_server.adapters.rpc.convert import budget_message, plan_message, release_message, set_message
 from veilset_server.adapters.rpc.errors import abort, unary
 from veilset_server.adapters.rpc.paging import MAX_PAGE, MAX_SEQUENCE, page_size, release_page, sequence_token
+from veilset_server.adapters.rpc.pending import PendingReleases
+from veilset_server.adapters.rpc.planning import Planner
 from veilset_server.adapters.rpc.shares import SharedWorkers
 from veilset_server.adapters.rpc.turns import Turns
 from veilset_server.adapters.rpc.upload import UploadStream
@@ -36,12 +35,9 @@ from veilset_server.delivery_worker import DeliveryWorker
 from veilset_server.ports import Ledger
 from veilset_server.principals import Principal
 from veilset_server.publishing import Publishing
-from veilset_server.records import ReleaseState, StoredRelease, StoredSet
+from veilset_server.records import StoredRelease, StoredSet
 from veilset_server.rollback import RollbackGuard
 from veilset_server.sets import SetRequest, Sets
-
-MAX_PLANS_WAITING = 64
-MAX_PLANS_OF_ONE = 8
 
 Result = TypeVar("Result")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -71,28 +67,18 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         self._workers = workers
         self._publish_wait_seconds = publish_wait_seconds
         self._turns = Turns()
-        self._plan_executor = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        self._planning: Counter[str] = Counter()
+        self._planner = Planner()
+        self._pending = PendingReleases(use_cases.ledger, use_cases.delivery, use_cases.worker)
 
     def close(self) -> None:
         """Let the planner's thread go."""
-        self._plan_executor.shutdown()
+        self._planner.close()
 
     async def _run(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await self._workers.run(current_principal().name, work, *arguments)
 
     async def _run_plan(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Searches for a plan take seconds of a processor: one at a time, and no long queue, least of all of one caller."""
-        name = current_principal().name
-        if self._planning.total() >= MAX_PLANS_WAITING:
-            raise LimitExceeded(f"plans: {MAX_PLANS_WAITING} are waiting; try again", limit=MAX_PLANS_WAITING)
-        if name and self._planning[name] >= MAX_PLANS_OF_ONE:
-            raise LimitExceeded(f"plans: {MAX_PLANS_OF_ONE} of yours are waiting; try again", limit=MAX_PLANS_OF_ONE)
-        self._planning[name] += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._plan_executor, work, *arguments)
-        finally:
-            self._planning -= Counter([name])
+        return await self._planner.run(current_principal().name, work, *arguments)
 
     @unary
     async def PlanFilter(self, request: pb.PlanFilterRequest, context: Context) -> pb.PlanFilterResponse:
@@ -154,31 +140,20 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     @unary
     async def PublishRelease(self, request: pb.PublishReleaseRequest, context: Context) -> pb.PublishReleaseResponse:
         release = await self._turns.hold(request.set_name, partial(self._run, self._charge, request))
-        release = await self._run(self._deliver, release, request.no_wait, context.time_remaining())
+        if request.no_wait:
+            self._use.worker.wake()
+        else:
+            remaining, wait = context.time_remaining(), self._publish_wait_seconds
+            release = await self._pending.deliver(
+                release, self._run, wait if remaining is None else min(remaining / 2, wait)
+            )
         return pb.PublishReleaseResponse(release=release_message(release))
 
     def _charge(self, request: pb.PublishReleaseRequest) -> StoredRelease:
         publishing = self._use.publishing
         count = CountPurchase(request.count.epsilon, request.count.delta) if request.HasField("count") else None
-        found = publishing.find(request.set_name, request.request_id)
+        found = publishing.find(request.set_name, request.request_id, count)
         return publishing.charge(request.set_name, request.request_id, count) if found is None else found
-
-    def _deliver(self, release: StoredRelease, no_wait: bool, remaining: float | None) -> StoredRelease:
-        use = self._use
-        if release.state is ReleaseState.PENDING and not no_wait:
-            try:
-                use.delivery.deliver_pending(release.set_name)
-            except StoreMisconfigured:  # charged all the same, but nothing to wait for: somebody has to act first
-                use.worker.wake()
-            except (Unavailable, StorageFull):  # it is charged: whatever delays it now, the answer is the release
-                use.worker.wake()
-                wait = (
-                    self._publish_wait_seconds if remaining is None else min(remaining / 2, self._publish_wait_seconds)
-                )
-                use.delivery.wait(release.set_name, release.sequence, wait)
-            return use.ledger.get_release(release.set_name, release.sequence)
-        use.worker.wake()
-        return release
 
     @unary
     async def GetRelease(self, request: pb.GetReleaseRequest, context: Context) -> pb.GetReleaseResponse:

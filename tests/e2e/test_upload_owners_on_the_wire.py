@@ -1,0 +1,69 @@
+"""Whose an upload is, where names of principals and ids look like kinds of uploads, or like each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bad_inputs import creation
+
+from harness.raw_calls import RawUpload, finish, open_upload, raw_batch, upload
+from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
+from harness.service_process import ServiceProcess
+from harness.tokens import new_token, stub_with
+from harness.vectors import expected_vector, raw_vector
+from veilset.core.release import CHUNK_BYTES
+from veilset.core.wire import filter_from_proto
+from veilset.v1 import membership_pb2 as pb
+
+IDS = ["u", "alice/u", "vector/u", "vector/alice/u", "elements/alice/u"]
+
+
+@pytest.mark.parametrize("name", ["vector", "elements", "crm"])
+def test_names_that_look_like_kinds_of_uploads(
+    start_service: Callable[..., ServiceProcess], tmp_path: Path, name: str
+) -> None:
+    """A principal called so, with ids that look like others': its uploads and merges are its own, and the set goes on."""
+    state = tmp_path / "state"
+    named, other, root = (new_token(state, "admin", name=who) for who in (name, "alice", "root"))
+    service = start_service()
+    with stub_with(service, root) as admin, stub_with(service, other) as alice, stub_with(service, named) as producer:
+        admin.CreateSet(creation("s"))
+        shape = filter_from_proto(admin.GetSet(pb.GetSetRequest(name="s")).set.filter)
+        vector = expected_vector(shape, [b"merged"])
+        chunks = [chunk(vector, index) for index in range(-(-len(vector) // CHUNK_BYTES))]
+        with RawMerge(alice, open_merge("s", "u", shape), *chunks) as held:
+            held.opened()
+            assert [held.acknowledged() for _ in chunks][-1] == len(chunks)
+            for upload_id in IDS:
+                upload(producer, "s", [[upload_id.encode()]], upload_id)
+                with RawMerge(producer, open_merge("s", upload_id, shape), *chunks, finish_merge(vector)) as own:
+                    assert own.opened().chunks == 0
+                    assert [own.acknowledged() for _ in chunks][-1] == len(chunks)
+                    assert own.finished() == len(vector)
+            held.send(finish_merge(vector))  # nobody took it over
+            assert held.finished() == len(vector)
+        released = admin.PublishRelease(pb.PublishReleaseRequest(set_name="s", request_id="r")).release
+        assert released.state == pb.RELEASE_STATE_PUBLISHED
+    assert raw_vector(service.state, "s") == expected_vector(shape, [b"merged", *(given.encode() for given in IDS)])
+
+
+def test_an_upload_begun_without_authentication_is_nobodys_with_a_token(
+    start_service: Callable[..., ServiceProcess], tmp_path: Path
+) -> None:
+    """Though its id looks like a principal's of that name."""
+    service = start_service()
+    with service.stub() as stub:
+        stub.CreateSet(creation("s"))
+        for upload_id in ("alice/x", "elements/alice/x"):
+            with RawUpload(stub, open_upload("s", upload_id), raw_batch(1, [b"planted"])) as stream:
+                stream.opened()
+                assert stream.acknowledged() == (1, 1)
+    service.stop()
+    token = new_token(tmp_path / "state", "producer", name="alice")
+    service.start()
+    with stub_with(service, token) as stub, RawUpload(stub, open_upload("s", "x"), finish(0)) as stream:
+        assert stream.opened().sequence == 0
+        assert stream.finished() == 0
+    assert not any(raw_vector(service.state, "s"))
