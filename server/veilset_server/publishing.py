@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from veilset.core.bitset import count_ones
 from veilset.core.budget import format_delta
 from veilset.core.calibration import CalibratedResponse, calibrate
+from veilset.core.counts import CountNoise
 from veilset.core.release import CHUNK_BYTES, NoisyCount, ReleaseHeader
 from veilset.core.response import perturb
+from veilset.core.signing import open_manifest
 from veilset.errors import FailedPrecondition, InvalidInput, MinimumSizeUnproved, VeilsetError
 from veilset_server.budget_refusal import budget_exceeded
 from veilset_server.counting import CountPurchase, count_noise, noisy_count, price
@@ -53,12 +55,16 @@ class Publishing:
         self._guard = guard
         self._account_locks = KeyedLocks()
 
-    def find(self, set_name: str, request_id: str) -> StoredRelease | None:
-        """The release that this request id made earlier. Raises InvalidInput, NotFound."""
+    def find(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease | None:
+        """The release that this request id made earlier. Raises InvalidInput, NotFound, and FailedPrecondition if it was
+        another request: one with another count, or without one."""
         if not 1 <= len(request_id) <= MAX_REQUEST_ID:
             raise InvalidInput("request_id", f"1 to {MAX_REQUEST_ID} characters", len(request_id))
-        self._ledger.get_set(set_name)
-        return self._ledger.find_release(set_name, request_id)
+        description = self._ledger.get_set(set_name).description
+        found = self._ledger.find_release(set_name, request_id)
+        if found is not None:
+            _check_repeats(found, description, count)
+        return found
 
     def charge(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease:
         """Make a release of all finished uploads and charge it; the same request id gives the same release again.
@@ -66,17 +72,19 @@ class Publishing:
         count: what to spend on a noisy count beside the bits. On return the release is on disk and charged, and nothing
         of it has left the service. Raises NotFound, InvalidInput, FailedPrecondition, MinimumSizeUnproved,
         BudgetExceeded, StorageFull, StateRolledBack, StateCorrupted (naming the damaged file), Unavailable (no Redis, or one
-        without writes); nothing is charged then.
+        without writes, or an anchor that cannot be written); nothing is charged then.
         """
-        found = self.find(set_name, request_id)
+        found = self.find(set_name, request_id, count)
         if found is not None:
             return found
         stored = self._ledger.get_set(set_name)
         # Outside the lock, which finishing uploads need too: a Redis that hangs must not hold them up.
         self._guard.check(set_name, stored.description.account)
+        self._guard.prove_anchor(set_name, stored.description.account)
         with self._set_locks[stored.set_id]:
             found = self._ledger.find_release(set_name, request_id)
             if found is not None:
+                _check_repeats(found, stored.description, count)
                 return found
             self._merging.complete(stored)
             return self._make(self._ledger.get_set_by_id(stored.set_id), request_id, count)
@@ -94,10 +102,24 @@ class Publishing:
         ones = self._ones(stored) if unproved or noise is not None else 0
         if unproved:
             _prove_min_size(description, ones)
+        return self._draw(stored, request_id, sequence, response, charge, noise, ones)
+
+    def _draw(
+        self,
+        stored: StoredSet,
+        request_id: str,
+        sequence: int,
+        response: CalibratedResponse,
+        charge: Charge,
+        noise: CountNoise | None,
+        ones: int,
+    ) -> StoredRelease:
+        """From the first noise to the charge. What comes before takes longer where uploads held much; this may not."""
+        description = stored.description
         stream = self._entropy.keystream()
         count = noisy_count(ones, noise, stream) if noise is not None else None
         hashes: list[bytes] = []
-        raw = self._files.read_vector(stored.set_id, description.filter.vector_bytes)
+        raw = self._raw(stored)
         chunks = _noisy_chunks(raw, description.filter.bits, response.threshold, stream, hashes)
         self._files.write_artefact(stored.set_id, sequence, chunks, description.filter.vector_bytes)
         try:
@@ -158,7 +180,23 @@ class Publishing:
 
     def _ones(self, stored: StoredSet) -> int:
         """Ones of the raw vector. Secret."""
-        return sum(map(count_ones, self._files.read_vector(stored.set_id, stored.description.filter.vector_bytes)))
+        return sum(map(count_ones, self._raw(stored)))
+
+    def _raw(self, stored: StoredSet) -> Iterator[NDArray[np.uint8]]:
+        """The raw vector that the ledger's proven_size is of, no other. Secret."""
+        record = self._ledger.vector_record(stored.set_id)
+        return self._files.read_vector(stored.set_id, stored.description.filter.vector_bytes, record)
+
+
+def _check_repeats(release: StoredRelease, description: SetDescription, purchase: CountPurchase | None) -> None:
+    made = open_manifest(release.manifest).count
+    bought = None if made is None else (made.epsilon, made.delta)
+    noise = None if purchase is None else count_noise(description, purchase)
+    if bought != (None if noise is None else (noise.epsilon, noise.delta)):
+        was = "without a count" if bought is None else f"with a count of epsilon {bought[0]:g} and delta {bought[1]:g}"
+        raise FailedPrecondition(
+            f"request_id: made release {release.sequence} {was}; repeat it so, or take another id", field="count"
+        )
 
 
 def _prove_min_size(description: SetDescription, ones: int) -> None:

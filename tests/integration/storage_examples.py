@@ -23,10 +23,12 @@ from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import VECTOR_CHUNK_BYTES
-from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
+from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet, VectorRecord
 
 LEDGER_ID = "0123456789abcdef0123456789abcdef"
 MAX_SETS = 1000
+UNRECORDED = VectorRecord(None)
+"""For vectors that no ledger knows."""
 
 
 class StoppedClock:
@@ -109,12 +111,12 @@ def changing(
 ) -> AbstractContextManager[NDArray[np.uint8]]:
     """The raw vector, to set bits in: as a merge that may touch all of it."""
     chunks = range(-(-length // VECTOR_CHUNK_BYTES))
-    return files.change_vector(set_id, length, upload_id, touched=lambda: chunks, positions=8 * length)
+    return files.change_vector(set_id, length, upload_id, UNRECORDED, touched=lambda: chunks, positions=8 * length)
 
 
 def whole(files: VectorFiles, set_id: int, length: int) -> bytes:
     """The raw vector, checked."""
-    return b"".join(chunk.tobytes() for chunk in files.read_vector(set_id, length))
+    return b"".join(chunk.tobytes() for chunk in files.read_vector(set_id, length, UNRECORDED))
 
 
 def digests_of(batch: int, count: int = 5) -> NDArray[np.uint64]:

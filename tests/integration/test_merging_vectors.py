@@ -23,7 +23,9 @@ from veilset_server.adapters.idle_file import IdleFile
 from veilset_server.ingest import Ingest
 from veilset_server.locks import KeyedLocks
 from veilset_server.merging import Merging
+from veilset_server.principals import EVERYBODY
 from veilset_server.records import SetDescription
+from veilset_server.upload_ids import UploadContent, kept_id
 
 SHAPE = FilterParameters(8 * 3 * CHUNK_BYTES + 21, 2, seed=5)
 CHUNKS = {0: 0x11, 2: 0x22, 3: 0x40}
@@ -121,7 +123,9 @@ def test_an_interrupted_merge_is_completed(place: Place, after: int, monkeypatch
         interrupt(patch, after)
         with pytest.raises(Interrupted):
             place.merge()
-    assert [upload.upload_id for upload in place.ledger.merging_uploads()] == ["vector/u"]
+    assert [upload.upload_id for upload in place.ledger.merging_uploads()] == [
+        kept_id(UploadContent.VECTOR, EVERYBODY, "u")
+    ]
     place.merging.complete(place.stored)
     assert (place.vector() == expected).all()
     assert place.ledger.merging_uploads() == []

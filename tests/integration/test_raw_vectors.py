@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from storage_examples import changing, new_files, whole
+from storage_examples import UNRECORDED, changing, new_files, whole
 
 from veilset.errors import StateCorrupted
 from veilset_server.adapters import raw_vectors
@@ -37,7 +37,7 @@ def test_a_new_vector_is_zero_and_allocated(files: VectorFiles, tmp_path: Path) 
         assert vector.shape == (LENGTH,)
         assert vector.dtype == np.uint8
         assert not vector.any()
-    assert [len(chunk) for chunk in files.read_vector(7, LENGTH)] == [1 << 20, 1 << 20, 77]
+    assert [len(chunk) for chunk in files.read_vector(7, LENGTH, UNRECORDED)] == [1 << 20, 1 << 20, 77]
     assert not any(whole(files, 7, LENGTH))
 
 
@@ -59,7 +59,7 @@ def test_what_is_set_in_the_map_stays(files: VectorFiles, tmp_path: Path) -> Non
 
 def test_chunks_that_are_read_are_copies(files: VectorFiles) -> None:
     """What was checked is what is published, whatever happens to the file meanwhile."""
-    first = next(files.read_vector(7, LENGTH))
+    first = next(files.read_vector(7, LENGTH, UNRECORDED))
     with changing(files, 7, LENGTH) as vector:
         vector[0] = 0xFF
     assert not first.any()
@@ -82,9 +82,9 @@ def test_a_vector_of_another_length_is_refused(files: VectorFiles, tmp_path: Pat
     os.truncate(path, length)
     for use in (
         lambda: changing(files, 7, LENGTH).__enter__(),
-        lambda: next(files.read_vector(7, LENGTH)),
+        lambda: next(files.read_vector(7, LENGTH, UNRECORDED)),
         lambda: files.create_vector(7, LENGTH),
-        lambda: files.check_vector(7, LENGTH),
+        lambda: files.check_vector(7, LENGTH, UNRECORDED),
     ):
         with pytest.raises(StateCorrupted, match=r"vectors/7\.bits"):
             use()
@@ -100,4 +100,4 @@ def test_a_missing_vector_and_one_behind_a_link_are_refused(files: VectorFiles, 
         with pytest.raises(StateCorrupted, match=f"vectors/{set_id}"), changing(files, set_id, 64):
             pass
         with pytest.raises(StateCorrupted, match=f"vectors/{set_id}"):
-            next(files.read_vector(set_id, 64))
+            next(files.read_vector(set_id, 64, UNRECORDED))

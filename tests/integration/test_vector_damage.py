@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names, restarted
-from storage_examples import StoppedClock, add_set, changing, new_files, whole
+from storage_examples import UNRECORDED, StoppedClock, add_set, changing, new_files, whole
 
 from veilset.errors import FailedPrecondition, StateCorrupted
 from veilset_server.adapters import raw_vectors
@@ -105,7 +105,7 @@ def test_an_upload_into_a_damaged_set_is_accepted_and_waits(desk: Desk, tmp_path
     """It was acknowledged, so it is merged as soon as the vector is sound again, without the producer; not before."""
     with damaged(tmp_path / "vectors" / "1.bits", "flip", 12345), pytest.raises(StateCorrupted):
         desk.upload("two", names(10, 5000))
-    assert [upload.upload_id for upload in desk.ledger.merging_uploads(1)] == ["two"]
+    assert [upload.upload_id for upload in desk.ledger.merging_uploads(1)] == ["elements//two"]
     desk.publish("r")
     assert desk.ledger.merging_uploads() == []
     assert desk.ledger.finished_uploads(1) == 2
@@ -158,7 +158,10 @@ def torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VectorFiles:
     files.create_vector(1, LENGTH)
     with changing(files, 1, LENGTH, "before") as vector:
         vector[::100] = 0x11
-    with suppress(Crash), files.change_vector(1, LENGTH, "u", touched=lambda: {1, 2}, positions=10**9) as vector:
+    with (
+        suppress(Crash),
+        files.change_vector(1, LENGTH, "u", UNRECORDED, touched=lambda: {1, 2}, positions=10**9) as vector,
+    ):
         vector[CHUNK::50] |= 0x80
         raise Crash
     return VectorFiles(tmp_path)
@@ -170,7 +173,7 @@ def test_the_same_merge_completes_a_torn_vector(torn: VectorFiles) -> None:
         whole(torn, 1, LENGTH)
     with pytest.raises(StateCorrupted, match="chunk 1"), changing(torn, 1, LENGTH, "v"):
         pass
-    with torn.change_vector(1, LENGTH, "u", touched=lambda: {1, 2}, positions=10**9) as vector:
+    with torn.change_vector(1, LENGTH, "u", UNRECORDED, touched=lambda: {1, 2}, positions=10**9) as vector:
         vector[CHUNK::50] |= 0x80
     assert whole(torn, 1, LENGTH) == merged()
 
@@ -182,7 +185,7 @@ def test_damage_beside_a_torn_merge_is_noticed(torn: VectorFiles, tmp_path: Path
     with (
         damaged_within(tmp_path / "vectors" / "1.bits", kind, place),
         pytest.raises(StateCorrupted, match=r"vectors/1\.bits.*chunk 0"),
-        torn.change_vector(1, LENGTH, "u", touched=lambda: {1, 2}, positions=10**9),
+        torn.change_vector(1, LENGTH, "u", UNRECORDED, touched=lambda: {1, 2}, positions=10**9),
     ):
         pass
 
@@ -272,7 +275,7 @@ def test_a_merge_that_was_never_begun_forgives_nothing(tmp_path: Path) -> None:
     with (
         damaged_within(path, "flip", 5),
         pytest.raises(StateCorrupted, match="chunk 0"),
-        files.change_vector(1, LENGTH, "u", touched=lambda: {0, 1, 2}, positions=10**9),
+        files.change_vector(1, LENGTH, "u", UNRECORDED, touched=lambda: {0, 1, 2}, positions=10**9),
     ):
         pass
 
@@ -282,7 +285,7 @@ def test_few_bits_have_only_their_own_chunks_checked_and_summed(tmp_path: Path) 
     files = new_files(tmp_path)
     files.create_vector(1, LENGTH)
     with damaged_within(tmp_path / "vectors" / "1.bits", "flip", 5):
-        with files.change_vector(1, LENGTH, "u", touched=lambda: {2}, positions=2) as vector:
+        with files.change_vector(1, LENGTH, "u", UNRECORDED, touched=lambda: {2}, positions=2) as vector:
             vector[-1] = 1
         with pytest.raises(StateCorrupted, match="chunk 0"):
             whole(files, 1, LENGTH)

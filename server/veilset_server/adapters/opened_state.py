@@ -64,8 +64,14 @@ def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> None:
         for stored in page:
             length = stored.description.filter.vector_bytes
             used = stored.set_id in merging or ledger.finished_uploads(stored.set_id)
+            record = ledger.vector_record(stored.set_id)
             try:
-                (files.check_vector if used else files.create_vector)(stored.set_id, length)
+                if used:
+                    files.check_vector(stored.set_id, length, record)
+                else:
+                    files.create_vector(stored.set_id, length)
+                if record.root is None:
+                    ledger.adopt_vector_root(stored.set_id, files.vector_root(stored.set_id, length))
             except StateCorrupted as error:
                 name, file = stored.description.name, error.details["file"]
                 log.error("set refuses", set=name, reason=error.reason, file=file)  # noqa: TRY400 - by reason, not by text

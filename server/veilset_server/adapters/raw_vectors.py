@@ -7,8 +7,9 @@ and keeping them apart is the caller's part (one lock per set), as the state fol
 
 What is noticed: every bit that anything but a merge changed, before the chunk that it is in is published or merged into. The
 one window left is that of vectors longer than `PRIVATE_BYTES`: in a chunk that an upload touches, between a crash in the
-middle of its merge and the start that completes it, a changed bit cannot be told from a half-written page. A change of vector
-and checksums alike, by somebody who may write here, is not noticed either: these are checksums, not signatures.
+middle of its merge and the start that completes it, a changed bit cannot be told from a half-written page. An older
+copy of vector and checksums alike is noticed by the root of the checksums, which the ledger keeps. Who changes all three is
+not: these are checksums, not signatures.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from veilset_server.adapters import vector_sums
 from veilset_server.adapters.durability import new_file, relative_name, storage_errors, sync_folder, sync_mapping
 from veilset_server.adapters.vector_sums import NO_MERGE, SUM_BYTES, VectorSums, chunk_count, mark_of
 from veilset_server.ports import VECTOR_CHUNK_BYTES as CHUNK_BYTES
+from veilset_server.records import VectorRecord
 
 PRIVATE_BYTES = 32 << 20
 """Up to this length a merge works on a copy in memory."""
@@ -58,11 +60,15 @@ class RawVectors:
         if not self._sums_path(set_id).exists():  # a crash came between; what is no zero will be noticed
             self._write(VectorSums(set_id, length, NO_MERGE, vector_sums.sums_of_zeros(length)))
 
-    def read(self, set_id: int, length: int) -> Iterator[NDArray[np.uint8]]:
+    def read(self, set_id: int, length: int, record: VectorRecord) -> Iterator[NDArray[np.uint8]]:
         """The vector by chunks, each a copy that was checked. Raises StateCorrupted at the first that is not what was
-        merged, or at once if the vector or its checksums are missing, damaged or not as declared."""
+        merged, or at once if the vector or its checksums are missing, damaged, not as declared or not the ledger's."""
         os.close(self._open(set_id, length, os.O_RDONLY))
-        return self._read(self._read_sums(set_id, length))
+        return self._read(self._read_sums(set_id, length, record))
+
+    def root(self, set_id: int, length: int) -> bytes:
+        """SHA-256 of all checksums, for the ledger. Raises StateCorrupted."""
+        return vector_sums.read_sums(self._sums_path(set_id), set_id, length).root
 
     def _read(self, sums: VectorSums) -> Iterator[NDArray[np.uint8]]:
         for index, chunk in enumerate(self._chunks(sums.set_id, sums.length)):
@@ -82,25 +88,32 @@ class RawVectors:
 
     @contextmanager
     def change(
-        self, set_id: int, length: int, upload_id: str, touched: Callable[[], Collection[int]], positions: int | None
+        self,
+        set_id: int,
+        length: int,
+        upload_id: str,
+        record: VectorRecord,
+        touched: Callable[[], Collection[int]],
+        positions: int | None,
     ) -> Iterator[NDArray[np.uint8]]:
         """The vector as a writable map for the merge of one upload; see `ports.VectorStore.change_vector`."""
         with self.open(set_id, length) as vector:
-            sums = self._read_sums(set_id, length)
+            sums = self._read_sums(set_id, length, record)
+            base = vector_sums.ledger_root(record, length)
             everything = range(chunk_count(length))
             # Many bits are in every chunk, or nearly: then looking for where they are is no use.
             looking_is_no_use = positions is not None and positions >= len(everything)
             chunks = everything if looking_is_no_use else sorted(touched())
             if length <= PRIVATE_BYTES:
-                with self._change_copy(sums, vector, chunks, mark_of(upload_id)) as copy:
+                with self._change_copy(sums, vector, chunks, mark_of(upload_id), base) as copy:
                     yield copy
             else:
-                with self._change_in_place(sums, vector, chunks, mark_of(upload_id), touched):
+                with self._change_in_place(sums, vector, chunks, mark_of(upload_id), base, touched):
                     yield vector
 
     @contextmanager
     def _change_copy(
-        self, sums: VectorSums, vector: NDArray[np.uint8], chunks: Collection[int], mark: bytes
+        self, sums: VectorSums, vector: NDArray[np.uint8], chunks: Collection[int], mark: bytes, base: bytes
     ) -> Iterator[NDArray[np.uint8]]:
         """What the merge will make of the vector is known, and written down, before the file changes. So also the merge that
         completes an interrupted one can tell whether every bit is as it has to be."""
@@ -109,7 +122,8 @@ class RawVectors:
             self._check_before(sums, vector, chunks)
         copy = vector.copy()
         yield copy
-        after = replace(sums, merging=NO_MERGE, sums=_summed(sums, copy, chunks), expected=b"")
+        new = _summed(sums, copy, chunks)
+        after = replace(sums, merging=NO_MERGE, sums=new, expected=b"", merged=mark, base=base)
         changed = [index for index in chunks if interrupted or after.of(index) != sums.of(index)]
         if interrupted and after.sums != sums.expected:
             raise _changed(self._path(sums.set_id), _first_difference(after.sums, sums.expected))
@@ -127,6 +141,7 @@ class RawVectors:
         vector: NDArray[np.uint8],
         chunks: Collection[int],
         mark: bytes,
+        base: bytes,
         touched: Callable[[], Collection[int]],
     ) -> Iterator[None]:
         """For vectors too long to hold twice. Where this very merge was interrupted, the chunks that it touches may be
@@ -135,7 +150,8 @@ class RawVectors:
         self._write(replace(sums, merging=mark))
         yield
         sync_vector(vector)
-        self._write(replace(sums, merging=NO_MERGE, sums=_summed(sums, vector, chunks)))
+        new = _summed(sums, vector, chunks)
+        self._write(replace(sums, merging=NO_MERGE, sums=new, merged=mark, base=base))
 
     def _check_before(
         self,
@@ -181,10 +197,11 @@ class RawVectors:
                 f"{relative_name(path)}: {status.st_size} bytes long, has to be {length}", file=relative_name(path)
             )
 
-    def check(self, set_id: int, length: int) -> None:
-        """Raises StateCorrupted if the vector or its checksums are missing or not as declared; does not read the vector."""
+    def check(self, set_id: int, length: int, record: VectorRecord) -> None:
+        """Raises StateCorrupted if the vector or its checksums are missing, not as declared or not the ledger's; does not
+        read the vector."""
         os.close(self._open(set_id, length, os.O_RDONLY))
-        self._read_sums(set_id, length)
+        self._read_sums(set_id, length, record)
 
     def set_ids(self) -> list[int]:
         """Ids of all sets that have a vector."""
@@ -205,8 +222,15 @@ class RawVectors:
                 sums = vector_sums.sums_of(self._chunks(set_id, length))
                 self._write(VectorSums(set_id, length, NO_MERGE, sums))
 
-    def _read_sums(self, set_id: int, length: int) -> VectorSums:
-        return vector_sums.read_sums(self._sums_path(set_id), set_id, length)
+    def _read_sums(self, set_id: int, length: int, record: VectorRecord) -> VectorSums:
+        found = vector_sums.read_sums(self._sums_path(set_id), set_id, length)
+        if not found.belongs_to(record):
+            name = relative_name(self._sums_path(set_id))
+            raise StateCorrupted(
+                f"{name}: not of the same age as the ledger; restore the whole state folder, not a part of it",
+                file=name,
+            )
+        return found
 
     def _write(self, sums: VectorSums) -> None:
         vector_sums.write_sums(self._sums_path(sums.set_id), sums)

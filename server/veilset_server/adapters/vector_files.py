@@ -16,6 +16,7 @@ from veilset_server.adapters.spools.files import SpoolFiles
 from veilset_server.adapters.spools.upload_spool import SpoolFile
 from veilset_server.adapters.spools.vector_spool import VectorSpoolFile
 from veilset_server.ports import SpoolTrace
+from veilset_server.records import VectorRecord
 
 
 class VectorFiles:
@@ -33,17 +34,27 @@ class VectorFiles:
     def create_vector(self, set_id: int, length: int) -> None:
         self._vectors.create(set_id, length)
 
-    def read_vector(self, set_id: int, length: int) -> Iterator[NDArray[np.uint8]]:
-        return self._vectors.read(set_id, length)
+    def read_vector(self, set_id: int, length: int, record: VectorRecord) -> Iterator[NDArray[np.uint8]]:
+        return self._vectors.read(set_id, length, record)
+
+    def vector_root(self, set_id: int, length: int) -> bytes:
+        return self._vectors.root(set_id, length)
 
     def change_vector(
-        self, set_id: int, length: int, upload_id: str, touched: Callable[[], Collection[int]], positions: int | None
+        self,
+        set_id: int,
+        length: int,
+        upload_id: str,
+        record: VectorRecord,
+        touched: Callable[[], Collection[int]],
+        positions: int | None,
     ) -> AbstractContextManager[NDArray[np.uint8]]:
-        return self._vectors.change(set_id, length, upload_id, touched, positions)
+        return self._vectors.change(set_id, length, upload_id, record, touched, positions)
 
-    def check_vector(self, set_id: int, length: int) -> None:
-        """Whether vector and checksums are there, as far as can be told without reading the vector. Raises StateCorrupted."""
-        self._vectors.check(set_id, length)
+    def check_vector(self, set_id: int, length: int, record: VectorRecord) -> None:
+        """Whether vector and checksums are there and the ledger's, as far as can be told without reading the vector. Raises
+        StateCorrupted."""
+        self._vectors.check(set_id, length, record)
 
     def vectors(self) -> list[int]:
         return self._vectors.set_ids()

@@ -124,7 +124,16 @@ _VERSION_1 = (
         BEGIN SELECT RAISE(ABORT, 'releases cannot be deleted'); END""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
+_VERSION_2 = (
+    # Of every set made since, and of an older one as soon as it is known (`ledger.vectors`).
+    """CREATE TABLE vector_roots (
+        set_id INTEGER PRIMARY KEY REFERENCES sets (set_id),
+        root BLOB NOT NULL CHECK (length(root) IN (0, 32)),
+        seal BLOB NOT NULL
+    ) STRICT""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
 """Statements that lead from version i to i + 1; the first make an empty file a ledger."""
 
 

@@ -15,6 +15,7 @@ from veilset_server.adapters.ledger import budgets as ledger_budgets
 from veilset_server.adapters.ledger import releases as ledger_releases
 from veilset_server.adapters.ledger import sets as ledger_sets
 from veilset_server.adapters.ledger import uploads as ledger_uploads
+from veilset_server.adapters.ledger import vectors as ledger_vectors
 from veilset_server.adapters.ledger.budgets import BudgetGrant
 from veilset_server.adapters.ledger.file import LedgerFile, damage
 from veilset_server.adapters.ledger.schema import MIGRATIONS, check_schema, upgrade
@@ -29,6 +30,7 @@ from veilset_server.records import (
     Upload,
     UploadQuota,
     UploadState,
+    VectorRecord,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +110,9 @@ class SqliteLedger:
                     "account made",
                     description.created_at_us,
                 )
-            return ledger_sets.insert_set(transaction, description, max_sets, max_sets_of_owner)
+            stored = ledger_sets.insert_set(transaction, description, max_sets, max_sets_of_owner)
+            ledger_vectors.write_root(transaction, stored.set_id, b"")
+            return stored
 
     def get_set(self, name: str) -> StoredSet:
         with self._file.transaction() as transaction:
@@ -131,6 +135,7 @@ class SqliteLedger:
         with self._file.transaction() as transaction:
             stored = ledger_sets.read_set(transaction, name)
             ledger_uploads.delete_uploads(transaction, stored.set_id)
+            ledger_vectors.delete_root(transaction, stored.set_id)
             ledger_releases.retire_releases(transaction, stored.set_id)
             ledger_sets.update_set(transaction, StoredSet(stored.set_id, stored.description, 0), deleted=True)
             return stored
@@ -146,7 +151,7 @@ class SqliteLedger:
         with self._file.transaction() as transaction:
             ledger_uploads.advance_upload(transaction, set_id, upload_id, UploadState.OPEN, UploadState.MERGING, count)
 
-    def finish_upload(self, set_id: int, upload_id: str, new_elements: int) -> None:
+    def finish_upload(self, set_id: int, upload_id: str, new_elements: int, vector_root: bytes) -> None:
         check_integer("new_elements", new_elements, 0, ledger_uploads.MAX_COUNT)
         with self._file.transaction() as transaction:
             stored = ledger_sets.read_set_by_id(transaction, set_id)
@@ -155,6 +160,18 @@ class SqliteLedger:
             )
             grown = StoredSet(set_id, stored.description, stored.proven_size + new_elements)
             ledger_sets.update_set(transaction, grown)
+            ledger_vectors.write_root(transaction, set_id, vector_root)
+
+    def vector_record(self, set_id: int) -> VectorRecord:
+        with self._file.transaction() as transaction:
+            accepted = ledger_uploads.uploads_in_state(transaction, UploadState.MERGING, set_id)
+            root = ledger_vectors.read_root(transaction, set_id)
+            return VectorRecord(root, tuple(upload.upload_id for upload in accepted))
+
+    def adopt_vector_root(self, set_id: int, root: bytes) -> None:
+        """For a set from before the ledger kept roots: from now on its vector has to be that of ``root``."""
+        with self._file.transaction() as transaction:
+            ledger_vectors.write_root(transaction, set_id, root)
 
     def merging_uploads(self, set_id: int | None = None) -> list[Upload]:
         with self._file.transaction() as transaction:

@@ -20,6 +20,7 @@ from veilset_server.adapters.ledger.budgets import BUDGET_COLUMNS, CHARGE_COLUMN
 from veilset_server.adapters.ledger.seals import Value, first_link, next_link
 from veilset_server.adapters.ledger.sets import SELECT_SETS, set_from_row
 from veilset_server.adapters.ledger.uploads import SELECT_UPLOADS, upload_from_row
+from veilset_server.adapters.ledger.vectors import SELECT_ROOTS, root_from_row
 
 
 @dataclass(slots=True)
@@ -52,6 +53,8 @@ def verify_ledger(transaction: sqlite3.Connection, path: Path, ledger_id: str) -
         set_from_row(row)
     for row in transaction.execute(SELECT_UPLOADS):
         upload_from_row(row)
+    for row in transaction.execute(SELECT_ROOTS):
+        root_from_row(row)
 
 
 def _check_pages(transaction: sqlite3.Connection, path: Path) -> None:
