@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from veilset_server.limits import Limits, exceeded
+from veilset_server.places import Places
 
 MAX_KEYS = 10_000
 BURST_SECONDS = 2.0
-PROBES_PER_CALL = 4
+PUBLIC_CALLS = 256
+PUBLIC_CALLS_PER_ADDRESS = 128
+"""Open at a time, of methods that need no credentials."""
 
 
 class RateLimit:
@@ -49,7 +52,7 @@ class Allowances:
         self._limits = limits
         self._open: dict[str, int] = {}
         self._open_in_all = 0
-        self._probes_open = 0
+        self._public = Places(PUBLIC_CALLS, PUBLIC_CALLS_PER_ADDRESS)
         own, everybody = limits.requests_per_second_per_principal, limits.requests_per_second
         self._rate = RateLimit(own, own * BURST_SECONDS, clock)
         self._rate_in_all = RateLimit(everybody, everybody * BURST_SECONDS, clock)
@@ -88,16 +91,9 @@ class Allowances:
             if not self._open[key]:
                 del self._open[key]
 
-    @contextmanager
-    def probe(self) -> Iterator[None]:
-        """One health check. Refusing one costs as much as answering it, and a probe that is refused has the service
-        restarted: so no rate and no caller's share, only a high bound of those that are open. Raises LimitExceeded.
+    def public(self, address: str, displace: Callable[[], None]) -> AbstractContextManager[None]:
+        """One call of a method that needs no credentials: a health check. It counts on nobody's limits, since strangers must
+        not use up those of callers with credentials. Refusing it costs as much as answering it, and a probe that is refused
+        has the service restarted: so it always begins, and where too many are open the oldest one ends (`Places`).
         """
-        limit = PROBES_PER_CALL * self._limits.max_calls
-        if self._probes_open >= limit:
-            raise exceeded("health checks: too many are open", "max_calls", self._limits.max_calls)
-        self._probes_open += 1
-        try:
-            yield
-        finally:
-            self._probes_open -= 1
+        return self._public.take(address, displace)

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from bad_inputs import creation
 
-from harness.hostile_http2 import GET_SET, HEALTH, HostileConnection, framed
+from harness.hostile_http2 import GET_SET, HostileConnection, framed
 from harness.programs import wait_until
 from harness.raw_calls import SECONDS, Failure, RawUpload, fails, failure_of, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess, running
@@ -18,7 +18,7 @@ from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
-from veilset_server.adapters.rpc.service import MAX_PLANS_OF_ONE
+from veilset_server.adapters.rpc.planning import MAX_PLANS_OF_ONE
 
 CALLS, UPLOADS, ALL_UPLOADS, MESSAGE_BYTES = 6, 3, 5, 1 << 16
 OPTIONS = {
@@ -135,10 +135,10 @@ def test_calls_a_second(limited: ServiceProcess) -> None:
 
 
 def test_what_is_said_must_come_and_must_be_a_message(limited: ServiceProcess) -> None:
-    """A unary call without its message meets the idle deadline, as a health check does; garbage is the caller's fault."""
+    """A unary call without its message meets the idle deadline; garbage is the caller's fault."""
     token = new_token(limited.state, "reader")
     with HostileConnection(limited.address, token) as connection:
-        silent = [connection.open(path) for path in (GET_SET, HEALTH)]
+        silent = [connection.open(GET_SET) for _ in range(2)]
         half = connection.open(GET_SET)
         connection.send(half, framed(b"", 10) + b"12345")
         empty = connection.open(GET_SET, end=True)

@@ -54,8 +54,8 @@ def test_calls_are_counted_by_method_and_status(measured: ServiceProcess) -> Non
     assert value(found, "veilset_rpc_handled_total", method="GetSet", code="NOT_FOUND") >= 1
     assert value(found, "veilset_rpc_handled_total", method="other", code="UNIMPLEMENTED") == 1
     assert value(found, "veilset_rpc_started_total", method="AddElements") == 1
-    assert value(found, "veilset_rpc_duration_seconds_count", method="PublishRelease") == 4
-    assert value(found, "veilset_rpc_duration_seconds_sum", method="PublishRelease") > 0
+    assert value(found, "veilset_rpc_duration_seconds_count", method="CreateSet") == 1
+    assert value(found, "veilset_rpc_duration_seconds_sum", method="CreateSet") > 0
     assert "secret-text" not in scrape_text(measured.metrics)
 
 

@@ -27,11 +27,11 @@ def framed(message: bytes, claimed: int | None = None) -> bytes:
 
 class HostileConnection:
     """One connection. ``statuses`` has, by stream, the grpc-status of those that ended; ``resets`` what was reset by the
-    server; ``gone`` the error code of its GOAWAY, or None."""
+    server; ``gone`` the error code of its GOAWAY, or None. source: the address it comes from."""
 
-    def __init__(self, address: str, token: str | None = None, seconds: float = 30.0) -> None:
+    def __init__(self, address: str, token: str | None = None, seconds: float = 30.0, source: str = "") -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), seconds)
+        self.socket = socket.create_connection((host, int(port)), seconds, (source, 0) if source else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8", validate_inbound_headers=False)
         self._http = h2.connection.H2Connection(config)

@@ -129,6 +129,6 @@ def test_a_method_without_a_row_is_refused() -> None:
 
 
 def test_what_needs_no_credentials_tells_only_that_the_service_runs() -> None:
-    """Health, and nothing else."""
+    """Whether it is ready, once for each question; and nothing that stays open."""
     public = {method for method, row in PERMISSIONS.items() if isinstance(row, Public)}
-    assert {method.rpartition("/")[0] for method in public} == {"/grpc.health.v1.Health"}
+    assert public == {"/grpc.health.v1.Health/Check"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from veilset.errors import InvalidInput, LimitExceeded
-from veilset_server.allowances import MAX_KEYS, Allowances, RateLimit
+from veilset_server.allowances import MAX_KEYS, PUBLIC_CALLS_PER_ADDRESS, Allowances, RateLimit
 from veilset_server.limits import RANGES, Limits
 
 
@@ -90,18 +91,16 @@ def test_calls_open_at_a_time() -> None:
     assert not allowances._open
 
 
-def test_health_checks_have_a_bound_of_their_own() -> None:
+def test_public_calls_have_a_bound_of_their_own() -> None:
     """Nobody's calls take their place, nor they anybody's; there is a bound all the same."""
     allowances = Allowances(Limits(max_calls=2, max_calls_per_principal=2, requests_per_second=1), Clock())
+    displaced: list[int] = []
     with ExitStack() as calls:
-        for _ in range(8):
-            calls.enter_context(allowances.probe())
-        with pytest.raises(LimitExceeded), allowances.probe():
-            pass
+        for number in range(PUBLIC_CALLS_PER_ADDRESS + 3):
+            calls.enter_context(allowances.public("a", partial(displaced.append, number)))
         for _ in range(2):
             calls.enter_context(allowances.call("a"))
-    with allowances.probe():
-        pass
+        assert displaced == [0, 1, 2]
 
 
 def test_calls_a_second() -> None:

@@ -28,7 +28,7 @@ class Instruments:
         )
         self.call_seconds = Histogram(
             "veilset_rpc_duration_seconds",
-            "How long unary calls took; streams are not timed.",
+            "How long unary calls took that wait for no set; streams are not timed.",
             ["method"],
             buckets=CALL_SECONDS,
             registry=registry,
@@ -42,7 +42,7 @@ class Instruments:
         )
         self.publish_seconds = Histogram(
             "veilset_publish_duration_seconds",
-            "From the request to a charged release on disk: noise, file, ledger.",
+            "From the first noise to a charged release on disk: noise, file, ledger.",
             buckets=PUBLISH_SECONDS,
             registry=registry,
         )
@@ -57,6 +57,9 @@ class Instruments:
         )
         self.redis_up = Gauge(
             "veilset_redis_up", "Whether Redis answered the last command and takes writes.", registry=registry
+        )
+        self.anchor_written = Gauge(
+            "veilset_anchor_written", "Whether the anchor's last write reached the disk.", registry=registry
         )
         self.redis_failures = Counter(
             "veilset_redis_failures_total", "Operations that Redis failed.", ["operation"], registry=registry

@@ -8,7 +8,10 @@ import io
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -22,9 +25,10 @@ from prometheus_client.exposition import make_wsgi_app
 
 from veilset.errors import Unavailable
 from veilset_server.adapters.logs import error_places
+from veilset_server.places import Places
 
-SECONDS = 10.0
-"""How long a client may keep a thread waiting."""
+SECONDS = 5.0
+"""How long a connection may take from its beginning to the last byte of the answer, however it goes about it."""
 
 CONNECTIONS = 32
 
@@ -79,24 +83,36 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = (
+        128  # of connections not yet accepted; beyond it the system has clients try again, seconds later
+    )
     context: ssl.SSLContext | None = None
 
     def __init__(self, *arguments: Any) -> None:
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._places = Places(CONNECTIONS, CONNECTIONS)
+        self._ends_at: dict[socket.socket, float] = {}
         super().__init__(*arguments)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """More connections than there are threads for are closed."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Where too many are open the oldest is cut, so that a scrape is answered whoever else is there."""
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+            connection = request.dup()  # of its own: under TLS another object takes ``request``'s place
+        except OSError:
+            self.shutdown_request(request)
+            return
+        with connection, self._places.take(str(client_address[0]), partial(_cut, connection)):
+            self._ends_at[connection] = time.monotonic() + SECONDS
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                del self._ends_at[connection]
+
+    def service_actions(self) -> None:
+        """Twice a second: cut what has had its time, also what says a byte now and then."""
+        now = time.monotonic()
+        for connection, ends_at in list(self._ends_at.items()):
+            if now > ends_at:
+                _cut(connection)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         request.settimeout(SECONDS)
@@ -118,6 +134,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
+
+
+def _cut(connection: socket.socket) -> None:
+    """End a connection that another thread is busy with: whatever that does next with it fails."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _ServerV6(_Server):

@@ -11,9 +11,9 @@ from veilset.errors import FailedPrecondition, InvalidInput, NotFound, StorageFu
 from veilset_server.adapters.metrics.instruments import Instruments
 from veilset_server.counting import CountPurchase
 from veilset_server.delivery import Delivery
-from veilset_server.ports import ReleaseStore
+from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.publishing import Publishing
-from veilset_server.records import StoredRelease
+from veilset_server.records import Mark, StoredRelease
 
 
 class MeasuredPublishing(Publishing):
@@ -26,7 +26,6 @@ class MeasuredPublishing(Publishing):
 
     def charge(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease:
         """`Publishing.charge`."""
-        began = time.monotonic()
         try:
             release = super().charge(set_name, request_id, count)
         except VeilsetError as error:
@@ -36,12 +35,20 @@ class MeasuredPublishing(Publishing):
             self._instruments.publishes.labels("failed").inc()
             raise
         self._instruments.publishes.labels("charged").inc()
+        return release
+
+    def _draw(self, *arguments: Any) -> StoredRelease:
+        """`Publishing._draw`, and no more of a publish, is timed: before it there is the wait for uploads being merged, and a
+        count of ones where the set's size is unproved.
+        """
+        began = time.monotonic()
+        release = super()._draw(*arguments)
         self._instruments.publish_seconds.observe(time.monotonic() - began)
         return release
 
-    def find(self, set_name: str, request_id: str) -> StoredRelease | None:
+    def find(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease | None:
         """`Publishing.find`."""
-        found = super().find(set_name, request_id)
+        found = super().find(set_name, request_id, count)
         if found is not None:
             self._instruments.publishes.labels("repeated").inc()
         return found
@@ -77,6 +84,34 @@ class MeasuredDelivery(Delivery):
         self._instruments.restored_keys.inc(restored)
         self._instruments.reconciled_at.set_to_current_time()
         return checked, restored
+
+
+class MeasuredAnchor:
+    """An anchor that tells whether it can be written."""
+
+    def __init__(self, anchor: Anchor, instruments: Instruments) -> None:
+        self._anchor = anchor
+        self._written = instruments.anchor_written
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._written.set(0)
+            raise
+        self._written.set(1)
+
+    def read(self, set_name: str, account: str) -> Mark:
+        return self._anchor.read(set_name, account)
+
+    def prove(self) -> None:
+        with self._told():
+            self._anchor.prove()
+
+    def write(self, set_name: str, account: str, mark: Mark) -> None:
+        with self._told():
+            self._anchor.write(set_name, account, mark)
 
 
 class MeasuredStore:

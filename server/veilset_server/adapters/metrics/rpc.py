@@ -7,6 +7,9 @@ import grpc
 from veilset_server.adapters.metrics.instruments import Instruments
 from veilset_server.adapters.rpc.watching import Call
 
+UNTIMED = frozenset({"PublishRelease", "DeleteSet"})
+"""They wait for their set while uploads are merged into it, which takes the longer the more these hold."""
+
 
 class CallMeter:
     """A `watching.CallObserver`. The label ``method`` is one of the services' own names, or "other"."""
@@ -24,9 +27,10 @@ class CallMeter:
         """Nothing to count."""
 
     def ended(self, call: Call, code: grpc.StatusCode) -> None:
-        """One less. How long a stream was open tells how much came through it, so only unary calls are timed."""
+        """One less. How long a stream was open tells how much came through it, so only unary calls are timed,
+        and of them those that wait for no set."""
         self._instruments.calls_handled.labels(call.label, code.name).inc()
         if call.streaming:
             self._instruments.open_streams.labels(call.label).dec()
-        else:
+        elif call.label not in UNTIMED:
             self._instruments.call_seconds.labels(call.label).observe(call.seconds())

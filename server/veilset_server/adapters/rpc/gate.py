@@ -20,14 +20,23 @@ from veilset_server.adapters.rpc.caller import serve_for
 from veilset_server.adapters.rpc.credentials import Connection, Credentials, connection_of, refusal
 from veilset_server.adapters.rpc.errors import abort
 from veilset_server.adapters.rpc.permissions import Permission, Public, check_role, check_sets, named_sets, permission
-from veilset_server.allowances import Allowances
+from veilset_server.allowances import PUBLIC_CALLS, Allowances
+from veilset_server.limits import exceeded
 from veilset_server.principals import Principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # grpc.RpcMethodHandler, whose attributes its type does not have
-PROBES = frozenset({"/grpc.health.v1.Health/Check"})
-PROBE_SECONDS = 5.0
-"""How long a health check's message may take, which is two bytes long: nobody can pile them up."""
+PUBLIC_SECONDS = 5.0
+"""How long a call may take that needs no credentials: a health check, whose message comes with the call."""
+
+WATCH_SECONDS = 300.0
+"""How long a call may take that asks once and is answered again and again; then it asks again, with credentials that are
+checked again."""
+
+OWN_METHODS = "/veilset."
+MAX_FOREIGN_BYTES = 256
+"""Length of a message of another service's method (health, reflection), which names a service and no more. What such a
+service keeps of a message is out of our hands."""
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -74,15 +83,41 @@ class Gate(grpc.aio.ServerInterceptor):
         public = isinstance(needed, Public)
         principal = None if public else self._credentials.recognise(connection)
         key = f"principal {principal.name}" if principal is not None and principal.name else connection.address
-        with self._allowances.probe() if method in PROBES else self._allowances.call(key):
-            if principal is not None:
-                serve_for(principal)
-                check_role(principal, method)
-            messages = self._messages(method, principal, connection, requests, streams=handler.request_streaming)
-            argument = messages if handler.request_streaming else await _only(messages)
-            async with aclosing(_responses(handler, argument, context)) as responses:
-                async for response in responses:
-                    yield response
+        seconds, displaced = None, False
+        if public:
+            seconds = min(PUBLIC_SECONDS, self._message_seconds)
+        elif handler.response_streaming and not handler.request_streaming:
+            seconds = WATCH_SECONDS
+
+        def displace() -> None:
+            nonlocal displaced
+            displaced = True
+            if not deadline.expired():
+                deadline.reschedule(asyncio.get_running_loop().time())
+
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                with self._allowances.public(key, displace) if public else self._allowances.call(key):
+                    if principal is not None:
+                        serve_for(principal)
+                        check_role(principal, method)
+                    argument: Any
+                    if public and self._credentials.on:  # a stranger's message is not read, which would cost its length
+                        argument = handler.request_deserializer(b"")
+                    else:
+                        streams = handler.request_streaming
+                        messages = self._messages(method, principal, connection, requests, streams=streams)
+                        argument = messages if streams else await _only(messages)
+                    async with aclosing(_responses(handler, argument, context)) as responses:
+                        async for response in responses:
+                            yield response
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            if displaced:
+                what = "calls without credentials: so many are open that the oldest ended"
+                raise exceeded(what, "public_calls", PUBLIC_CALLS) from None
+            raise Unavailable(f"call: not over after {seconds:g} s", kind="IDLE") from None
 
     async def _messages(
         self,
@@ -96,9 +131,10 @@ class Gate(grpc.aio.ServerInterceptor):
         """The caller's messages, each checked: what was revoked meanwhile, or narrowed, ends the call at the next one."""
         needed = permission(method)
         naming: Message | None = None  # the message that said which sets the call is about
-        seconds = min(PROBE_SECONDS, self._message_seconds) if method in PROBES else self._message_seconds
-        seconds *= 2 if streams else 1
+        seconds = self._message_seconds * (2 if streams else 1)
         while (message := await _next(requests, seconds)) is not None:
+            if not method.startswith(OWN_METHODS) and message.ByteSize() > MAX_FOREIGN_BYTES:
+                raise InvalidInput("message", f"at most {MAX_FOREIGN_BYTES} bytes for this method", message.ByteSize())
             if principal is not None and isinstance(needed, Permission):
                 now = self._credentials.check_again(connection)
                 if now.name != principal.name:  # what the call holds is another's now

@@ -36,7 +36,8 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """A method that needs no credentials. reason: why it tells nobody anything."""
+    """A unary method that needs no credentials, and is over in no time. Where others need some its message is not read, and
+    it is answered as for an empty one. reason: why it tells nobody anything."""
 
     reason: str
     roles: frozenset[Role] = field(default_factory=frozenset)
@@ -62,8 +63,8 @@ PERMISSIONS: Mapping[str, Permission | Public] = {
     f"{_OWN}ConfirmLoss": _may(sets=("set_name",)),
     f"{_OWN}ReconcileReleases": _may(sets=("set_name",), everything_if_empty=True),
     "/grpc.health.v1.Health/Check": Public("probes bring no credentials; it tells that the service runs"),
-    "/grpc.health.v1.Health/Watch": Public("the same, as a stream"),
-    "/grpc.health.v1.Health/List": Public("the same, of each service on the port; newer releases of gRPC have it"),
+    "/grpc.health.v1.Health/Watch": _may(PRODUCER, PUBLISHER, READER),  # stays open: not for strangers
+    "/grpc.health.v1.Health/List": _may(PRODUCER, PUBLISHER, READER),  # newer releases of gRPC have it
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _may(PRODUCER, PUBLISHER, READER),
 }
 
