@@ -12,6 +12,7 @@ import copy
 import secrets
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -172,19 +173,18 @@ class Follower(Questions):
         news = self._news
         pause = FIRST_PAUSE
         while not self._stop.is_set():
-            news.listen()  # before we look, so that nothing is announced in between unheard
             try:
+                news.listen()  # before we look, so that nothing is announced in between unheard
                 self._refresh()
-            except VeilsetError:
-                self._stop.wait(pause * _jitter())
-                pause = min(2 * pause, max(FIRST_PAUSE, min(self._poll_seconds, LONGEST_PAUSE)))
-            except Exception:  # noqa: BLE001 - of a library beneath; in last_error, and no reason to stop following
-                self._stop.wait(LONGEST_PAUSE * _jitter())
-            else:
                 pause = FIRST_PAUSE
                 news.wait(self._poll_seconds * _jitter())
                 self._stop.wait(LEAST_PAUSE * _jitter())  # a channel full of noise must not keep us busy
-        news.close()
+            except Exception as error:  # noqa: BLE001 - whatever it is, only `close` may end this thread
+                self.last_error = error
+                self._stop.wait(pause * _jitter())
+                pause = min(2 * pause, max(FIRST_PAUSE, min(self._poll_seconds, LONGEST_PAUSE)))
+        with suppress(Exception):
+            news.close()
 
 
 def follow(

@@ -13,6 +13,8 @@ from veilset.redis_client import RedisClient, connect_redis, transient
 
 _SLICE_SECONDS = 0.25
 """How long it may take until ``stop`` is noticed."""
+_MESSAGES_AT_ONCE = 1000
+"""After so many we look at Redis, however many more there are."""
 
 
 class Notifications:
@@ -61,12 +63,17 @@ class Notifications:
                 self._stop.wait(max(0.0, deadline - time.monotonic()))
 
     def _heard(self, seconds: float) -> bool:
-        """Whether a release was announced within ``seconds``; takes all that is there. Raises Unavailable."""
+        """Whether a release was announced within ``seconds``; takes what is there, up to a number. Raises Unavailable."""
         if self._subscription is None:
             raise Unavailable("Redis: not subscribed", kind="SUBSCRIBE")
         heard = False
+        deadline = time.monotonic() + seconds
         with transient():
-            while message := self._subscription.get_message(timeout=0.0 if heard else seconds):
+            for _ in range(_MESSAGES_AT_ONCE):
+                rest = 0.0 if heard else max(0.0, deadline - time.monotonic())
+                message = self._subscription.get_message(timeout=rest)
+                if not message:
+                    break
                 self._confirmed = True
                 heard |= message["type"] == "message"
         return heard

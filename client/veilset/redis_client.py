@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
@@ -14,12 +14,16 @@ from redis.cluster import RedisCluster
 from redis.retry import Retry
 
 from veilset.errors import InvalidInput, StoreMisconfigured, Unavailable, VeilsetError
+from veilset.redis_replies import PROTOCOL, BoundedPool
 
 SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 READ_SIZE = 1 << 18
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 RedisClient = redis.Redis | RedisCluster
+
+# What redis-py makes of an answer that is no RESP, or not what the command answers; by the kind, as each comes from many places.
+_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, AssertionError)
 
 # Whatever Redis says or fails to say: the same command may succeed later, and it is not our data's fault.
 _TRANSIENT = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError)
@@ -37,15 +41,20 @@ def connect_redis(url: str, timeout_seconds: float = 10.0, retries: int = 2) -> 
         if scheme.endswith("+cluster"):
             with transient():
                 return RedisCluster.from_url(
-                    base, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds
+                    base,
+                    socket_timeout=timeout_seconds,
+                    socket_connect_timeout=timeout_seconds,
+                    connection_pool_class=BoundedPool,
+                    protocol=PROTOCOL,
                 )
-        return redis.Redis.from_url(
+        pool = BoundedPool.from_url(
             base,
             retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), retries),
             socket_timeout=timeout_seconds,
             socket_connect_timeout=min(timeout_seconds, 5.0),
             socket_read_size=READ_SIZE,
         )
+        return redis.Redis.from_pool(pool)
     except ValueError:
         raise InvalidInput("redis", "a URL such as redis://user:password@host:6379/0") from None
 
@@ -58,6 +67,8 @@ def check_redis_url(url: str) -> str:
     for name, values in parse_qs(url.partition("?")[2]).items():
         if name in _TLS_FILES and not os.access(values[-1], os.R_OK):
             raise InvalidInput("redis", f"a URL whose {name} is a readable file", values[-1])
+        if name == "protocol" and values[-1] != str(PROTOCOL):
+            raise InvalidInput("redis", f"a URL whose protocol, if it names one, is {PROTOCOL}", values[-1])
     try:  # a bad port would else be noticed at the first command, by a service that then tries for ever
         redis.connection.parse_url(url.replace("+cluster", "", 1))  # type: ignore[no-untyped-call]
     except ValueError:
@@ -65,8 +76,17 @@ def check_redis_url(url: str) -> str:
     return scheme
 
 
+def place_of(url: str) -> str:
+    """Host and port of a URL, or its socket, for people to read: never the user or the password."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path
+    host = parts.hostname or "localhost"
+    return f"{f'[{host}]' if ':' in host else host}:{parts.port or 6379}"
+
+
 @contextmanager
-def transient() -> Iterator[None]:
+def transient(place: str = "") -> Iterator[None]:
     """Turn what Redis answers when it is down, full, loading or read-only into Unavailable, naming the kind only, and what
     will not pass by itself (a password, an access rule, a cluster taken for a single server or the other way round) into
     StoreMisconfigured."""
@@ -74,7 +94,7 @@ def transient() -> Iterator[None]:
         yield
     except VeilsetError:
         raise
-    except (ValueError, RecursionError, AttributeError):  # what redis-py makes of an answer that is no RESP
+    except _MALFORMED:
         raise Unavailable("Redis: does not speak its protocol", kind="PROTOCOL") from None
     except _TRANSIENT as error:
         kind = type(error).__name__
@@ -84,7 +104,7 @@ def transient() -> Iterator[None]:
         if type(error) is redis.exceptions.ResponseError:  # its text starts with the code, such as MISCONF
             code = str(error).rpartition("caused error: ")[2].split(" ", 1)[0]  # a pipeline says more in front of it
             kind = code if code.isalpha() and code.isupper() else kind
-        raise Unavailable(f"Redis: unavailable ({kind})", kind=kind) from None
+        raise Unavailable(f"Redis: unavailable ({kind}){f' at {place}' if place else ''}", kind=kind) from None
 
 
 def _lasting(error: BaseException) -> str:

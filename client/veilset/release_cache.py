@@ -1,6 +1,7 @@
 """Releases kept as files on the reader's machine, which its processes map and so hold in memory once.
 
     FOLDER/<set>/<sequence>.veilset   release files, as `View.save` writes them; mode 0600, the newest two kept
+    FOLDER/<set>/<sequence>.unpinned.veilset    the same, of readers that pin no key
     FOLDER/<set>/seen-pinned          highest sequence that was verified whole, with a pinned key; decimal digits
     FOLDER/<set>/seen                 the same, pinned or not
     FOLDER/<set>/lock                 held while names and ``seen`` change
@@ -9,7 +10,8 @@ A file gets its name when it is whole and on disk, and is never changed after, s
 it was checked. Nothing here is trusted more than Redis is: a file is checked like any release each time it is opened, and
 one that fails is fetched again and replaced. ``seen`` alone is trusted, as the memory that nobody else has: it is written
 only after a release was verified whole, so that a forged one cannot lock a reader out, and only ever rises. A reader that
-pins keys goes by ``seen-pinned``, since anybody can make a release for one that pins none.
+pins keys goes by ``seen-pinned``, since anybody can make a release for one that pins none; and for that reason the files
+of the two kinds are counted apart, or forged ones of high sequences would push the genuine ones out.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 
 _SUFFIX = ".veilset"
+_UNPINNED_SUFFIX = ".unpinned.veilset"
 _PART = ".part"
 _ABANDONED_SECONDS = 3600.0
 _MAX_DIGITS = 19
@@ -77,19 +80,24 @@ class ReleaseCache:
 
     def sequences(self) -> list[int]:
         """Sequences of the files that are here, whole or not, highest first."""
-        found = [int(path.stem) for path in self._folder.glob(f"*{_SUFFIX}") if path.stem.isdigit()]
-        return sorted(found, reverse=True)
+        return sorted({*self._sequences(pinned=True), *self._sequences(pinned=False)}, reverse=True)
 
     def load(self, sequence: int, demands: Demands) -> CheckedRelease | None:
         """A kept release, mapped and checked; None if there is none that passes.
 
         Raises StaleRelease and NotComparable, which are no fault of the file.
         """
-        try:
-            with self._path(sequence).open("rb") as file:
-                return _mapped(file, sequence, demands)
-        except (ReleaseRejected, NotFound, OSError):
-            return None
+        for pinned in (True, False):
+            path = self._path(sequence, pinned)
+            try:
+                with path.open("rb") as file:
+                    found = _mapped(file, sequence, demands)
+                    if demands.public_keys and not pinned:
+                        self._promote(file, path, sequence)
+                    return found
+            except (ReleaseRejected, NotFound, OSError):
+                continue
+        return None
 
     def store(self, source: ReleaseSource, sequence: int, demands: Demands) -> CheckedRelease:
         """Fetch a release into a file, chunk by checked chunk, and map that.
@@ -105,8 +113,8 @@ class ReleaseCache:
                     _sync(file)
                     found = _mapped(file, sequence, demands)
                     with self._locked():
-                        part.rename(self._path(sequence))
-                        self._prune()
+                        part.rename(self._path(sequence, bool(demands.public_keys)))
+                        self._prune(sequence)
                         self._sync_names()
             finally:
                 part.unlink(missing_ok=True)
@@ -124,8 +132,13 @@ class ReleaseCache:
                     self._write_seen(kind, sequence)
             self._sync_names()
 
-    def _path(self, sequence: int) -> Path:
-        return self._folder / f"{sequence}{_SUFFIX}"
+    def _sequences(self, *, pinned: bool) -> list[int]:
+        suffix = _SUFFIX if pinned else _UNPINNED_SUFFIX
+        stems = [path.name.removesuffix(suffix) for path in self._folder.glob(f"*{suffix}")]
+        return sorted((int(stem) for stem in stems if stem.isdecimal() and len(stem) <= _MAX_DIGITS), reverse=True)
+
+    def _path(self, sequence: int, pinned: bool) -> Path:
+        return self._folder / f"{sequence}{_SUFFIX if pinned else _UNPINNED_SUFFIX}"
 
     def _seen_path(self, pinned: bool) -> Path:
         return self._folder / ("seen-pinned" if pinned else "seen")
@@ -139,10 +152,26 @@ class ReleaseCache:
             _sync(file)
         part.rename(path)
 
-    def _prune(self) -> None:
-        """Keep the newest releases; a process that maps another keeps it alive without its name."""
-        for sequence in self.sequences()[KEPT_RELEASES:]:
-            self._path(sequence).unlink(missing_ok=True)
+    def _promote(self, file: BinaryIO, path: Path, sequence: int) -> None:
+        """Count a file that a pinned key signed with those of its kind. If that fails, it is only kept for less long."""
+        with suppress(OSError), self._locked():
+            if os.path.samestat(
+                os.fstat(file.fileno()), path.stat()
+            ):  # and not what another reader has put there meanwhile
+                path.replace(self._path(sequence, pinned=True))  # what had that name failed its checks
+                self._prune(sequence)
+                self._sync_names()
+
+    def _prune(self, stored: int) -> None:
+        """Keep the newest releases of each kind, ``stored``, which may be old, and what pinning readers go by; a process that
+        maps another keeps it alive without its name."""
+        wanted = {stored}
+        with suppress(StateCorrupted):
+            wanted.add(self.seen(pinned=True))
+        for pinned in (True, False):
+            for sequence in self._sequences(pinned=pinned)[KEPT_RELEASES:]:
+                if sequence not in wanted:
+                    self._path(sequence, pinned).unlink(missing_ok=True)
         for part in self._folder.glob(f"*{_PART}"):
             with suppress(FileNotFoundError):
                 if time.time() - part.stat().st_mtime > _ABANDONED_SECONDS:  # its writer was killed

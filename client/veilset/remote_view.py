@@ -123,7 +123,7 @@ def remote(
         chosen = sequence or source.latest()
         refuse_older(set_name, chosen, min_sequence)
         header, _ = open_header(source, chosen, demands)
-    check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
+    key = check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
     client = connect_redis(url)
     try:
         decoder = make_release_decoder(

@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 from veilset.core import redis_keys as keys
 from veilset.core.release import CHUNK_BYTES
 from veilset.errors import NotFound, Unavailable
-from veilset.redis_client import connect_redis, transient
+from veilset.redis_client import connect_redis, place_of, transient
 from veilset.release_file import MAX_MANIFEST_BYTES, read_manifest
 
 MAX_POINTER_BYTES = 18
@@ -39,6 +39,7 @@ class RedisSource:
     def __init__(self, url: str, set_name: str, retries: int = 2) -> None:
         self._client = connect_redis(url, retries=retries)
         self._set_name = set_name
+        self._place = place_of(url)
         self._closed = threading.Event()
 
     def latest(self) -> int:
@@ -69,7 +70,7 @@ class RedisSource:
         if self._closed.is_set():
             raise Unavailable("Redis: this connection was closed", kind="CLOSED")
         try:
-            with transient():
+            with transient(self._place):
                 value = self._client.getrange(key, 0, most)
         finally:
             if self._closed.is_set():  # meanwhile, and the command may have connected again

@@ -77,7 +77,8 @@ def test_a_release_that_is_cut_in_the_middle_leaves_the_old_one(valkey_url: str,
             proxy.mode = Mode.DROP_REPLIES
             wait_until(lambda: follower.last_error is not None)
             publish(valkey_url, release_bytes(MEMBERS, LONG, 4.0, name=set_name, sequence=2))
-            assert (follower.sequence, [path.name for path in tmp_path.rglob("*.veilset")]) == (1, ["1.veilset"])
+            kept = [path.name for path in tmp_path.rglob("*.veilset")]
+            assert (follower.sequence, kept) == (1, ["1.unpinned.veilset"])
             proxy.mode = Mode.PASS
             wait_until(lambda: follower.sequence == 2)
         assert (tmp_path / set_name / "seen").read_text() == "2"

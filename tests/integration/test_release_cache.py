@@ -78,7 +78,7 @@ def test_it_is_mapped_shared_and_read_only(valkey_url: str, set_name: str, tmp_p
     publish(valkey_url, release(set_name))
     view = veilset.open(valkey_url, set_name, cache_dir=tmp_path)
     maps = Path("/proc/self/maps").read_text()
-    assert re.search(rf"r--s \S+ \S+ \d+ +{tmp_path}/{set_name}/1\.veilset$", maps, re.MULTILINE), maps
+    assert re.search(rf"r--s \S+ \S+ \d+ +{tmp_path}/{set_name}/1\.unpinned\.veilset$", maps, re.MULTILINE), maps
     del view
 
 
@@ -93,7 +93,7 @@ def test_the_newest_two_are_kept(valkey_url: str, set_name: str, tmp_path: Path)
     for sequence in range(1, 5):
         publish(valkey_url, release(set_name, sequence))
         views.append(veilset.open(valkey_url, set_name, cache_dir=tmp_path))
-    assert kept(tmp_path, set_name) == ["3.veilset", "4.veilset"]
+    assert kept(tmp_path, set_name) == ["3.unpinned.veilset", "4.unpinned.veilset"]
     assert [path.name for path in (tmp_path / set_name).glob("*.part")] == [fresh.name]
     for sequence, view in enumerate(views, 1):
         assert view.vector.tobytes() == veilset.open(valkey_url, set_name, sequence=sequence).vector.tobytes()
@@ -145,7 +145,8 @@ def test_an_older_release_is_refused_even_after_a_restart(
         with pytest.raises(ReleaseRejected, match="older than 5") as caught:
             veilset.open(valkey_url, set_name, cache_dir=tmp_path, public_keys=keys)
         assert caught.value.details["check"] == "sequence"
-        (tmp_path / set_name / "5.veilset").unlink(missing_ok=True)
+        for path in tmp_path.rglob("5.*"):
+            path.unlink()
     with redis.Redis.from_url(valkey_url) as client:
         client.delete(redis_keys.latest(set_name))
     with pytest.raises(NotFound):  # nothing is kept that would do
@@ -184,6 +185,61 @@ def test_who_pins_no_key_cannot_lock_out_who_does(valkey_url: str, set_name: str
         veilset.open(valkey_url, set_name, cache_dir=tmp_path)
     away = veilset.open(NOBODY, set_name, cache_dir=tmp_path, public_keys=PINNED)
     assert away.header.sequence == 3
+
+
+def test_who_pins_no_key_cannot_push_out_what_others_keep(valkey_url: str, set_name: str, tmp_path: Path) -> None:
+    """Forged releases of huge sequences, one after the other, in the folder that readers of both kinds share."""
+    stranger = Ed25519PrivateKey.generate()
+
+    def forge(sequence: int) -> None:
+        put(valkey_url, set_name, sequence, release(set_name, sequence, signer=stranger))
+        assert veilset.open(valkey_url, set_name, cache_dir=tmp_path).header.sequence == sequence
+
+    for genuine in (2, 3, 4):
+        publish(valkey_url, release(set_name, genuine))
+        with redis.Redis.from_url(valkey_url) as client:
+            client.set(redis_keys.latest(set_name), genuine)
+        assert veilset.open(valkey_url, set_name, cache_dir=tmp_path, public_keys=PINNED).header.sequence == genuine
+        for sequence in range(10**17 * genuine, 10**17 * genuine + 3):
+            forge(sequence)
+        away = veilset.open(NOBODY, set_name, cache_dir=tmp_path, public_keys=PINNED)
+        assert (away.header.sequence, type(away.offline)) == (genuine, Unavailable)
+    assert kept(tmp_path, set_name) == [
+        "3.veilset",
+        "4.veilset",
+        f"{4 * 10**17 + 1}.unpinned.veilset",
+        f"{4 * 10**17 + 2}.unpinned.veilset",
+    ]
+
+
+def test_what_one_without_keys_fetched_counts_once_a_pinned_key_is_found_on_it(
+    valkey_url: str, set_name: str, tmp_path: Path
+) -> None:
+    """The file is not fetched twice, and is kept as if it had been fetched by who pins; the forged one is not."""
+    publish(valkey_url, release(set_name, 2))
+    veilset.open(valkey_url, set_name, cache_dir=tmp_path)
+    fetched = next(tmp_path.rglob("2.*")).stat().st_ino
+    put(valkey_url, set_name, 9, release(set_name, 9, signer=Ed25519PrivateKey.generate()))
+    veilset.open(valkey_url, set_name, cache_dir=tmp_path)
+    assert veilset.open(NOBODY, set_name, cache_dir=tmp_path, public_keys=PINNED).header.sequence == 2
+    assert kept(tmp_path, set_name) == ["2.veilset", "9.unpinned.veilset"]
+    assert (tmp_path / set_name / "2.veilset").stat().st_ino == fetched
+
+
+@pytest.mark.parametrize("keys", [[], PINNED], ids=["unpinned", "pinned"])
+def test_a_release_just_stored_stays_however_old(
+    keys: list[bytes], valkey_url: str, set_name: str, tmp_path: Path
+) -> None:
+    """Named by its sequence, it is fetched once, and the newest stay as well; the next one that is named takes its place."""
+    for sequence in range(1, 5):
+        publish(valkey_url, release(set_name, sequence))
+        veilset.open(valkey_url, set_name, cache_dir=tmp_path, public_keys=keys)
+    for old in (1, 2):
+        veilset.open(valkey_url, set_name, sequence=old, cache_dir=tmp_path, public_keys=keys)
+        again = veilset.open(NOBODY, set_name, sequence=old, cache_dir=tmp_path, public_keys=keys)
+        assert again.header.sequence == old
+        assert [name.split(".")[0] for name in kept(tmp_path, set_name)] == [str(old), "3", "4"]
+        assert veilset.open(NOBODY, set_name, cache_dir=tmp_path, public_keys=keys).header.sequence == 4
 
 
 def damages(good: bytes, name: str) -> Iterator[tuple[str, bytes]]:

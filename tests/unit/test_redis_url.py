@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from veilset.errors import InvalidInput
-from veilset.redis_client import check_redis_url
+from veilset.redis_client import check_redis_url, place_of
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ from veilset.redis_client import check_redis_url
         "rediss+cluster://u:hush@127.0.0.1:-1",
         "redis://u:hush@127.0.0.1:6379/0?socket_timeout=long",
         "rediss://u:hush@127.0.0.1:6379/0?ssl_ca_certs=/not/there.pem",
+        "redis+cluster://u:hush@127.0.0.1:6379/0?protocol=3",
     ],
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
@@ -38,8 +39,23 @@ def test_what_is_no_url_is_refused(url: str) -> None:
         "rediss://h:6379?ssl_cert_reqs=none",
         "unix:///tmp/s?db=1",
         "redis+cluster://h:1",
+        "redis://h:1?protocol=2",
     ],
 )
 def test_what_is_one_passes(url: str) -> None:
     """With its scheme."""
     assert check_redis_url(url) == url.partition("://")[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://u:hush@h:1/3", "h:1"),
+        ("rediss+cluster://:hush@[::1]", "[::1]:6379"),
+        ("redis://u:hush@/0", "localhost:6379"),
+        ("unix://u:hush@/tmp/s?db=1", "/tmp/s"),  # noqa: S108 - nothing is written
+    ],
+)
+def test_the_place_is_told_without_the_password(url: str, place: str) -> None:
+    """Host and port, or the socket."""
+    assert place_of(url) == place

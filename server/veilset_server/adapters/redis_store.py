@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 
 import redis
+from redis.client import Pipeline
 
 from veilset.core import redis_keys as keys
 from veilset.core.release import CHUNK_BYTES
 from veilset.errors import InvalidInput, NotFound, Unavailable
 from veilset.redis_client import RedisClient, check_redis_url, connect_redis, transient
+from veilset.release_file import MAX_MANIFEST_BYTES
 
 MAX_DIGITS = 19
+POINTER_TRIES = 100
 LENGTHS_EACH = 1000
 
 
@@ -89,11 +91,11 @@ class RedisStore:
 
     def _compare_and_set(self, key: str, sequence: int) -> bool:
         """Whether it had to be set. Under WATCH: a concurrent move makes us look again."""
-        while True:
+        for _ in range(POINTER_TRIES):
             with self._client.pipeline(transaction=True) as pipe:
                 try:
                     pipe.watch(key)
-                    if _sequence(_present(pipe.get, key)) >= sequence:
+                    if _sequence(_first(pipe, key, MAX_DIGITS)) >= sequence:
                         return False
                     pipe.multi()
                     pipe.set(key, str(sequence))
@@ -104,17 +106,18 @@ class RedisStore:
                         raise error.__context__ from None
                     continue
                 return True
+        raise Unavailable("Redis: the pointer changes each time we set it", kind="WATCH")  # or it says so for ever
 
     def latest(self, set_name: str) -> int:
         """Where the pointer points; 0 for nowhere."""
         with transient():
-            return _sequence(_present(self._client.get, keys.latest(set_name)))
+            return _sequence(_first(self._client, keys.latest(set_name), MAX_DIGITS))
 
     def manifest(self, set_name: str, sequence: int) -> bytes:
         """The manifest of a release. Raises NotFound."""
         with transient():
-            value = _present(self._client.get, keys.manifest(set_name, sequence))
-        if not isinstance(value, bytes):
+            value = _first(self._client, keys.manifest(set_name, sequence), MAX_MANIFEST_BYTES)
+        if not 0 < len(value) <= MAX_MANIFEST_BYTES:
             raise NotFound(f"release {set_name}/{sequence}: not in Redis", field="sequence")
         return value
 
@@ -124,7 +127,7 @@ class RedisStore:
             names = [keys.chunk(set_name, sequence, index) for index in range(len(sizes))]
             lengths = enumerate(zip(self._lengths(names), sizes, strict=True))
             missing = [index for index, (length, size) in lengths if length != size]
-            if _present(self._client.get, keys.manifest(set_name, sequence)) != manifest:
+            if _first(self._client, keys.manifest(set_name, sequence), len(manifest)) != manifest:
                 missing.append(keys.MANIFEST)
         return missing
 
@@ -145,10 +148,7 @@ class RedisStore:
             return [index for index, digest in sha256.items() if self._sha256(set_name, sequence, index) != digest]
 
     def _sha256(self, set_name: str, sequence: int, index: int) -> bytes:
-        value = _present(
-            partial(self._client.getrange, start=0, end=CHUNK_BYTES), keys.chunk(set_name, sequence, index)
-        )
-        return hashlib.sha256(value if isinstance(value, bytes) else b"").digest()
+        return hashlib.sha256(_first(self._client, keys.chunk(set_name, sequence, index), CHUNK_BYTES)).digest()
 
     def restore(self, set_name: str, sequence: int, index: int, value: bytes) -> None:
         """Write one key again."""
@@ -180,14 +180,16 @@ def _policy(information: object) -> str:
     return next(filter(None, map(_policy, information.values())), "")
 
 
-def _present(read: Callable[[str], object], key: str) -> object:
-    """A string key's value; None for a key of another type, which is as good as lost and will be written over."""
+def _first(client: RedisClient | Pipeline, key: str, most: int) -> bytes:
+    """A string key's value, or its first ``most`` bytes and one more, since whoever writes to Redis decides how long it is;
+    empty for a key that is gone or of another type, which is as good as lost and will be written over."""
     try:
-        return read(key)
+        value = client.getrange(key, 0, most)
     except redis.ResponseError as error:
         if _is_wrong_type(error):
-            return None
+            return b""
         raise
+    return value if isinstance(value, bytes) else b""
 
 
 def _is_wrong_type(error: Exception) -> bool:
@@ -195,6 +197,6 @@ def _is_wrong_type(error: Exception) -> bool:
     return isinstance(error, redis.ResponseError) and "WRONGTYPE " in str(error)
 
 
-def _sequence(value: object) -> int:
+def _sequence(value: bytes) -> int:
     """A pointer's value; what is no number of at most 19 digits points nowhere."""
-    return int(value) if isinstance(value, bytes) and value.isdigit() and len(value) <= MAX_DIGITS else 0
+    return int(value) if value.isdigit() and len(value) <= MAX_DIGITS else 0
