@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from veilset.errors import Unavailable
 from veilset.v1 import membership_pb2, membership_pb2_grpc
 from veilset_server.abandoned_uploads import AbandonedUploads
-from veilset_server.adapters.anchor_file import AnchorFile
+from veilset_server.adapters.anchor_file import open_anchor
 from veilset_server.adapters.embedded_valkey import EmbeddedValkey
 from veilset_server.adapters.entropy import OsEntropy, SystemClock
 from veilset_server.adapters.idle_file import IdleFile
@@ -128,7 +128,8 @@ def _wire(
     watch: Monitoring,
 ) -> tuple[UseCases, Ingest, Merging]:
     ledger, files, entropy, set_locks = state.ledger, state.files, OsEntropy(), KeyedLocks()
-    anchor = AnchorFile(settings.anchor or settings.state.with_name(settings.state.name + ".anchor"))
+    beside = settings.state.absolute()
+    anchor = watch.anchor(open_anchor(settings.anchor or beside.with_name(beside.name + ".anchor"), settings.state))
     guard = RollbackGuard(ledger, store, anchor, keys)
     delivery = watch.delivery(ledger, files, store, settings.keep_releases, settings.grace_seconds)
     merging = Merging(ledger, files, set_locks)

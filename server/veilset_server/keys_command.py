@@ -21,9 +21,10 @@ _REMINDER = "a running service takes this up on SIGHUP"
 state_folder = click.option(
     "--state",
     type=click.Path(path_type=Path, file_okay=False),
+    envvar="VEILSET_SERVE_STATE",
     default=Path("veilset-state"),
     show_default=True,
-    help="State folder of the service.",
+    help="State folder of the service; also from VEILSET_SERVE_STATE, as `serve` takes it.",
 )
 
 

@@ -20,6 +20,7 @@ def recover(ledger: Ledger, files: VectorStore, merging: Merging, guard: Rollbac
 
     Artefacts without a live release were never visible (or belong to a deleted or retired one), so they go.
     """
+    guard.open_anchor()
     completed = merging.complete_all()
     for stored in all_sets(ledger):
         description = stored.description

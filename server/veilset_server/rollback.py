@@ -22,6 +22,7 @@ from veilset.errors import (
     ReleaseRejected,
     StateRolledBack,
     StorageFull,
+    VeilsetError,
 )
 from veilset_server.ports import Anchor, Ledger, ReleaseStore, Signer
 from veilset_server.records import Account, Charge, Mark
@@ -71,7 +72,8 @@ class RollbackGuard:
 
         The marks are read before the ledger, which is written before them: so a charge that comes between is no loss.
         """
-        marks = (self._anchor.read(set_name, account_name), self._store_mark(set_name))
+        anchored = self._anchor.read(set_name, account_name)
+        marks = (anchored, self._store_mark(set_name, anchored.sequence))
         account = self._ledger.get_account(account_name)
         sequence = max(mark.sequence for mark in marks)
         nano = max(0, max(mark.nano_epsilon for mark in marks) - account.spent_nano_epsilon)
@@ -81,39 +83,76 @@ class RollbackGuard:
             return None
         return Loss(max(sequence, known), nano, delta)
 
-    def _store_mark(self, set_name: str) -> Mark:
-        """What Redis shows: the newest header, if this service signed it."""
+    def _store_mark(self, set_name: str, anchored: int) -> Mark:
+        """What Redis shows: the newest header, if this service signed it.
+
+        anchored: up to which sequence the anchor remembers sums. Of a release up to there, whose key is lost with the state
+        folder, nothing has to be believed: the anchor's sums were written after its charge.
+        """
         sequence = self._store.latest(set_name)
         if not sequence:
             return NOTHING
         try:
             header = open_manifest(self._store.manifest(set_name, sequence), self._signer.public_keys())
         except (ReleaseRejected, NotFound):
-            if sequence < self._ledger.next_sequence(set_name):
+            if sequence <= max(anchored, self._ledger.next_sequence(set_name) - 1):
                 return NOTHING  # lost or damaged keys of a release that the ledger knows: reconcile restores them
             raise FailedPrecondition(
-                f"set {set_name}: Redis points at release {sequence}, which this service did not sign; another service "
-                "or a lost state folder may have published it. Use another Redis database, or remove its keys",
+                f"set {set_name}: Redis points at release {sequence}, which this service did not sign and its anchor does not "
+                "know: of another service on this Redis database (give this one another), or of a state folder that "
+                "was lost or is older than the last key rotation (then remove the one key "
+                f"veilset:{set_name}:latest and charge what was spent; see the runbook, Restore)",
                 field="redis",
                 sequence=sequence,
             ) from None
         return Mark(header.sequence, header.total_nano_epsilon, parse_delta(header.total_delta))
 
+    def open_anchor(self) -> None:
+        """At the start: show that the anchor can be written. Raises Unavailable and StateCorrupted. A full disk keeps no
+        service from starting, since `prove_anchor` keeps it from publishing."""
+        try:
+            self._anchor.prove()
+        except StorageFull as error:
+            log.error("anchor not written", **_shown(error))  # noqa: TRY400 - by reason, not by text
+
+    def prove_anchor(self, set_name: str, account_name: str) -> None:
+        """Before a charge: write to the anchor what the ledger knows of both. Raises StorageFull, Unavailable, StateCorrupted.
+
+        So an anchor that has become unwritable stops publishing before it costs memory of more than one charge: of the one in
+        whose middle it fails.
+        """
+        try:
+            self._anchor.write(set_name, account_name, self._known(set_name, self._ledger.get_account(account_name)))
+        except VeilsetError as error:
+            log.error("anchor not written", set=set_name, **_shown(error))  # noqa: TRY400
+            raise
+
+    def _known(self, set_name: str, account: Account) -> Mark:
+        return Mark(self._ledger.next_sequence(set_name) - 1, account.spent_nano_epsilon, account.spent_delta)
+
     def record(self, set_name: str, sequence: int, account: Account) -> None:
         """Remember outside the state folder what the ledger has just committed.
 
         A mark that cannot be written is only logged: the charge stands, so its release has to be told; were it reported
-        as a failure, each try anew would be charged anew. The next mark, or the next start, covers this one too.
+        as a failure, each try anew would be charged anew. The next publish, which needs the anchor, or the next start covers
+        it.
         """
         try:
             self._anchor.write(set_name, account.name, Mark(sequence, account.spent_nano_epsilon, account.spent_delta))
-        except (StorageFull, OSError) as error:
-            log.warning("anchor not written", set=set_name, sequence=sequence, kind=type(error).__name__)
+        except VeilsetError as error:
+            log.error("anchor not written", set=set_name, sequence=sequence, **_shown(error))  # noqa: TRY400
 
     def catch_up(self, set_name: str, account: Account) -> None:
-        """Bring the anchor up to the ledger: a crash may have come between a commit and its mark."""
-        known = Mark(self._ledger.next_sequence(set_name) - 1, account.spent_nano_epsilon, account.spent_delta)
+        """Bring the anchor up to the ledger: a crash may have come between a commit and its mark. Tell if it is ahead."""
+        known = self._known(set_name, account)
         mark = self._anchor.read(set_name, account.name)
+        if mark.sequence > known.sequence or mark.nano_epsilon > known.nano_epsilon or mark.delta > known.delta:
+            log.warning(
+                "the ledger is older than the anchor; nothing is published until the loss is charged",
+                set=set_name,
+                ledger_sequence=known.sequence,
+                anchor_sequence=mark.sequence,
+            )
         if (known.sequence, known.nano_epsilon) > (mark.sequence, mark.nano_epsilon):
             self.record(set_name, known.sequence, account)  # a full disk keeps no service from starting
 
@@ -129,6 +168,7 @@ class RollbackGuard:
             raise FailedPrecondition(
                 f"set {set_name}: nothing is known that the ledger lacks; there is no loss to charge"
             )
+        self.prove_anchor(set_name, account)
         charge = Charge(to_nano_epsilon(epsilon) if epsilon > 0 else 1, charge_delta(delta))
         if charge.nano_epsilon < loss.nano_epsilon:
             raise InvalidInput("epsilon", f"at least {format_nano_epsilon(loss.nano_epsilon)}, which is known", epsilon)
@@ -138,3 +178,8 @@ class RollbackGuard:
         found = self._ledger.charge_lost_releases(set_name, last, account, charge, reason)
         self.record(set_name, last, found)
         return found
+
+
+def _shown(error: VeilsetError) -> dict[str, str]:
+    """What the log tells of an anchor that cannot be written: which file, and why."""
+    return {"file": str(error.details.get("file", "")), "reason": error.reason}

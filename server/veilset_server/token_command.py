@@ -71,7 +71,13 @@ def create_token(
         created_at_us=now_us,
         expires_at_us=None if expires is None else now_us + expires * 1_000_000,
     )
+    new_folder = not state.exists()
     TokenFile(state).add(record, now_us)
+    if new_folder:
+        click.echo(
+            f"veilset: {state} did not exist and was made; the token is known only to a service that runs with this --state",
+            err=True,
+        )
     shown = describe(record, now_us)
     click.echo(json.dumps({"token": text} | shown) if as_json else text)
     if not as_json:

@@ -15,7 +15,7 @@ from harness.programs import veilset
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
-from veilset.errors import BudgetExceeded, FailedPrecondition, StateRolledBack
+from veilset.errors import BudgetExceeded, FailedPrecondition, StateCorrupted, StateRolledBack
 from veilset.service import Service
 
 
@@ -91,6 +91,41 @@ def test_a_restored_folder_publishes_nothing_until_the_loss_is_charged(
             service.publish("s", request_id="5")
         with pytest.raises(FailedPrecondition, match="nothing is known"):
             service.confirm_loss("s", epsilon=1, reason="again")
+
+
+def test_vectors_restored_without_their_ledger_are_refused(
+    tmp_path: Path,
+    start_service: Callable[..., ServiceProcess],
+    start_redis: Callable[..., RedisServer],
+    trying: Trying,
+) -> None:
+    """A set that proved its min_size does not publish an emptier vector, nor take elements; its neighbour goes on."""
+    process = start_service("--redis", start_redis().url)
+    with process.connect() as service:
+        service.create_set(
+            "p", size=1000, epsilon=3, adjacency="add-remove", delta=1e-9, budget_epsilon=12, min_size=800
+        )
+        create(service)
+        service.add("p", [])
+    process.stop()
+    copy = Path(shutil.copytree(process.state / "vectors", tmp_path / "copy"))
+    process.start()
+    with process.connect() as service:
+        service.add("p", [f"element {number}" for number in range(1000)])
+    process.stop()
+    present = Path(shutil.copytree(process.state / "vectors", tmp_path / "present"))
+    shutil.copytree(copy, process.state / "vectors", dirs_exist_ok=True)
+    with trying("vectors alone restored from an older copy"), process.start().connect() as service:
+        with pytest.raises(StateCorrupted, match=r"vectors/1\.sums.*restore the whole state folder"):
+            service.publish("p", request_id="1")
+        with pytest.raises(StateCorrupted, match=r"vectors/1\.sums.*restore the whole state folder"):
+            service.add("p", ["one more"], upload_id="waits")
+        assert service.budget("p").charges == 0
+        assert service.publish("s", request_id="1").state == "published"
+    process.stop()
+    shutil.copytree(present, process.state / "vectors", dirs_exist_ok=True)
+    with process.start().connect() as service:
+        assert service.publish("p", request_id="1").state == "published"
 
 
 @pytest.mark.faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 from storage_examples import StoppedClock
 
+from harness.log_hooks import logs_left_alone
 from veilset.core.budget import NANO, charge_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateRolledBack
 from veilset_server.adapters.key_file import change_keys, read_keys
 from veilset_server.adapters.ledger.file import LEDGER_NAME
+from veilset_server.adapters.logs import configure_logs
 from veilset_server.adapters.signing_keys import SigningKeys
 from veilset_server.key_rotation import new_key, rotate
 from veilset_server.records import Mark
@@ -78,6 +81,71 @@ def test_a_pointer_that_nobody_can_explain_stops_publishing(rolled_back: Desk) -
     with pytest.raises(FailedPrecondition, match="did not sign"):
         rolled_back.publish("t")
     assert rolled_back.account().charges == 1
+
+
+@pytest.fixture
+def lost_folder(rolled_back: Desk, tmp_path: Path) -> Iterator[Desk]:
+    """An empty folder and a new key, beside the anchor and the Redis of before, which tell of two releases."""
+    rolled_back.close()
+    for name in ("vectors", "spools", "artefacts"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    (tmp_path / LEDGER_NAME).unlink()
+    signer = SigningKeys(tmp_path, StoppedClock(), may_make=True)
+    desk = Desk(tmp_path, rolled_back.anchor, rolled_back.store, signer)
+    desk.create(budget=5)
+    desk.upload("new", names(100))
+    yield desk
+    desk.close()
+
+
+def test_a_lost_folder_is_charged_from_the_anchor_whoever_signed(lost_folder: Desk) -> None:
+    """The anchor knows the sums of all that Redis shows; without them charged nothing goes on, with them all does."""
+    desk = lost_folder
+    with pytest.raises(StateRolledBack) as refused:
+        desk.publish("t")
+    assert refused.value.details | {"set_name": ""} == {
+        "set_name": "", "sequence": "2", "lost_epsilon": "2", "lost_delta": "2e-9",
+    }  # fmt: skip
+    with pytest.raises(InvalidInput, match="epsilon"):
+        desk.guard.confirm("set", 1.9, 2e-9, "state folder lost")
+    desk.guard.confirm("set", 2.0, 2e-9, "state folder lost")
+    assert desk.publish("t").sequence == 3
+    assert desk.account().spent_nano_epsilon == 3 * NANO
+
+
+def test_beyond_the_anchor_a_lost_key_stops_everything(lost_folder: Desk) -> None:
+    """What Redis shows beyond the anchor may cost anything: neither publish nor confirm-loss until its one key is removed, which
+    the error names; and then the anchor still asks for what it knows."""
+    desk = lost_folder
+    desk.anchor.sequences["set"] = 1
+    desk.anchor.accounts["set"] = Mark(1, NANO, charge_delta(1e-9))
+    for refused_now in (lambda: desk.publish("t"), lambda: desk.guard.confirm("set", 2.0, 2e-9, "lost")):
+        with pytest.raises(FailedPrecondition, match=r"did not sign.* veilset:set:latest ") as refused:
+            refused_now()
+        assert not isinstance(refused.value, StateRolledBack)
+    desk.store.pointer = 0
+    with pytest.raises(StateRolledBack):
+        desk.publish("t")
+    desk.guard.confirm("set", 2.0, 2e-9, "state folder lost")
+    assert desk.publish("t").sequence == 2
+    assert desk.account().spent_nano_epsilon == 3 * NANO
+
+
+def test_a_start_tells_of_the_sets_that_the_anchor_knows_more_of(
+    rolled_back: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By name and sequence; nothing once the loss is charged."""
+    capsys.readouterr()
+    with logs_left_alone():
+        configure_logs("warning")
+        rolled_back.guard.catch_up("set", rolled_back.account())
+        (line,) = map(json.loads, capsys.readouterr().err.splitlines())
+        assert line.pop("timestamp")
+        assert "older than the anchor" in line.pop("event")
+        assert line == {"level": "warning", "set": "set", "ledger_sequence": 1, "anchor_sequence": 2}
+        rolled_back.guard.confirm("set", 1.0, 1e-9, "restored from a backup")
+        rolled_back.guard.catch_up("set", rolled_back.account())
+        assert capsys.readouterr().err == ""
 
 
 def test_what_a_retired_key_signed_still_counts(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import grpc
 import pytest
 
 from harness.log_hooks import logs_left_alone
+from veilset.errors import BudgetExceeded, FailedPrecondition, MinimumSizeUnproved, StateRolledBack, VeilsetError
 from veilset_server.adapters.logs import configure_logs
 from veilset_server.adapters.rpc.call_log import LINES_A_SECOND, CallLog
+from veilset_server.adapters.rpc.errors import abort
 from veilset_server.adapters.rpc.watching import Call
 
 
@@ -37,6 +40,41 @@ def test_changes_and_failures_are_logged_and_the_rest_at_debug(capsys: pytest.Ca
     assert all(set(line) == {"event", "method", "code", "level", "timestamp"} for line in told)
     assert len(lines(capsys, "debug", *calls)) == 3
     assert lines(capsys, "error", *calls) == []
+
+
+async def refused(error: VeilsetError) -> None:
+    """A call that ends with ``error``, as the log sees it."""
+
+    class Context:
+        async def abort_with_status(self, status: object) -> None:
+            raise grpc.aio.AbortError
+
+    with pytest.raises(grpc.aio.AbortError):
+        await abort(Context(), error)  # type: ignore[arg-type]
+    CallLog().ended(Call("s", "PublishRelease", False, ()), grpc.StatusCode.FAILED_PRECONDITION)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (StateRolledBack("set secret: older"), "STATE_ROLLED_BACK"),
+        (BudgetExceeded("account secret: spent"), "BUDGET_EXCEEDED"),
+        (FailedPrecondition("set secret: no upload"), "FAILED_PRECONDITION"),
+        (MinimumSizeUnproved("set secret: few"), "FAILED_PRECONDITION"),
+    ],
+)
+def test_the_reason_is_told_but_for_the_one_that_depends_on_elements(
+    error: VeilsetError, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a fixed list, and no text of the error. The next call's line has none of it."""
+    with logs_left_alone():
+        configure_logs("info")
+        asyncio.run(refused(error))
+        CallLog().ended(Call("s", "PublishRelease", False, ()), grpc.StatusCode.CANCELLED)
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert first["reason"] == reason
+    assert "secret" not in str(first)
+    assert "reason" not in second
 
 
 def test_a_flood_of_failures_is_no_flood_of_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,30 +8,50 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from veilset.core.budget import format_delta, parse_delta
-from veilset.errors import InvalidInput, StateCorrupted
-from veilset_server.adapters.durability import new_file, write_all
+from veilset.errors import InvalidInput, StateCorrupted, StorageFull, Unavailable
+from veilset_server.adapters.durability import new_file, relative_name, write_all
 from veilset_server.records import Mark
 
 VERSION = 1
+
+
+def open_anchor(path: Path, state: Path) -> AnchorFile:
+    """The anchor at ``path`` of the state folder ``state``, which exists.
+
+    Raises InvalidInput naming ``anchor`` (its folder does not exist, or is in the state folder) and StateCorrupted. A folder
+    is not made here: one that is missing is mostly a volume that is not mounted, and an anchor begun anew forgets.
+    """
+    folder = path.parent.resolve()
+    if not folder.is_dir():
+        raise InvalidInput("anchor", "in a folder that exists; is its volume mounted?", str(path))
+    kept = state.stat()
+    if any(os.path.samestat(above.stat(), kept) for above in (folder, *folder.parents)):
+        raise InvalidInput("anchor", "outside the state folder, or every backup would hold it too", str(path))
+    return AnchorFile(folder / path.name)
 
 
 class AnchorFile:
     """The anchor of one state folder. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Raises StateCorrupted if the file is there and no anchor; a missing one is made with the first mark."""
+        """Raises StateCorrupted if the file is there and no anchor, InvalidInput if it cannot be read; a missing one is made
+        by the first write."""
         self._path = path
         self._lock = threading.Lock()
         self._sets: dict[str, int] = {}
         self._accounts: dict[str, tuple[int, Fraction]] = {}
-        if path.exists():
-            self._load()
+        try:
+            if path.exists():
+                self._load()
+        except OSError as error:
+            raise InvalidInput("anchor", f"a file that can be read ({type(error).__name__})", str(path)) from None
 
     def read(self, set_name: str, account: str) -> Mark:
         """The highest mark of the set and of its account; zeros if there is none."""
@@ -39,8 +59,13 @@ class AnchorFile:
             nano_epsilon, delta = self._accounts.get(account, (0, Fraction(0)))
             return Mark(self._sets.get(set_name, 0), nano_epsilon, delta)
 
+    def prove(self) -> None:
+        """Write it anew as it is, durably. Raises as `write` does."""
+        with self._lock:
+            self._save(self._sets, self._accounts)
+
     def write(self, set_name: str, account: str, mark: Mark) -> None:
-        """Raise both to ``mark``, durably. Raises StorageFull."""
+        """Raise both to ``mark``, durably. Raises StorageFull, Unavailable, StateCorrupted (the disk fails)."""
         with self._lock:
             nano_epsilon, delta = self._accounts.get(account, (0, Fraction(0)))
             sequence = max(mark.sequence, self._sets.get(set_name, 0))
@@ -53,8 +78,15 @@ class AnchorFile:
         spent = {name: [nano, format_delta(delta)] for name, (nano, delta) in accounts.items()}
         content = {"version": VERSION, "sets": sets, "accounts": spent}
         text = json.dumps(content | {"sha256": _checksum(content)}, indent=1, sort_keys=True)
-        with new_file(self._path) as descriptor:
-            write_all(descriptor, text.encode())
+        name = relative_name(self._path)
+        try:
+            with new_file(self._path) as descriptor:
+                write_all(descriptor, text.encode())
+        except StorageFull:
+            raise StorageFull(f"anchor: the disk of {name} is full", file=name) from None
+        except OSError as error:
+            kind = type(error).__name__ if error.strerror is None else error.strerror
+            raise Unavailable(f"anchor: {name} cannot be written: {kind}", file=name) from None
         self._sets, self._accounts = sets, accounts
 
     def _load(self) -> None:
@@ -69,7 +101,8 @@ class AnchorFile:
             }
         except (ValueError, KeyError, TypeError, AttributeError, InvalidInput):
             raise StateCorrupted(
-                f"{self._path}: not an anchor of this version; restore it, or remove it if nothing was ever published",
+                f"{self._path}: not an anchor of this version. Move it away only if the state folder is the newest there is, "
+                "never after a restore; it is then written anew from the ledger",
                 file=self._path.name,
             ) from None
 

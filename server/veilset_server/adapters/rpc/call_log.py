@@ -7,7 +7,7 @@ import time
 import grpc
 import structlog
 
-from veilset_server.adapters.rpc.caller import current_principal
+from veilset_server.adapters.rpc.caller import current_principal, refusal_reason
 from veilset_server.adapters.rpc.watching import Call
 
 log = structlog.get_logger(__name__)
@@ -21,8 +21,8 @@ LINES_A_SECOND = 100
 
 class CallLog:
     """A `watching.CallObserver`. Calls that change what is owed or shown, and calls that fail, at level info; all others at
-    debug. No line holds a set's name, a message or the time that a call took: a name in a failed call is whatever its
-    caller typed. A principal's name is the operator's own text.
+    debug. A failed call's line tells the error's ``reason``, one of a fixed list. No line holds a set's name, a message or
+    the time that a call took: a name in a failed call is whatever its caller typed. A principal's name is the operator's own.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,8 @@ class CallLog:
             return
         tell = log.info if failed or call.label in CHANGING else log.debug
         name = current_principal().name
-        tell("call", method=call.label, code=code.name, **({"principal": name} if name else {}))
+        reason = refusal_reason() if failed else ""
+        tell("call", method=call.label, code=code.name, **_given(reason=reason, principal=name))
 
     def _is_flood(self) -> bool:
         second = int(time.monotonic())
@@ -52,3 +53,7 @@ class CallLog:
             self._second, self._lines = second, 0
         self._lines += 1
         return self._lines > LINES_A_SECOND
+
+
+def _given(**fields: str) -> dict[str, str]:
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,64 @@
+"""A service whose anchor becomes unwritable, and commands on the state folder that `serve` was told of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.metrics import scrape, value
+from harness.programs import veilset
+from harness.service_process import ServiceProcess
+from veilset.errors import Unavailable
+
+
+def test_an_anchor_that_cannot_be_written_stops_publishing(
+    tmp_path: Path, start_service: Callable[..., ServiceProcess]
+) -> None:
+    """Nothing is charged meanwhile, though Redis is there; metric and log tell; it goes on by itself."""
+    volume, gone = tmp_path / "volume", tmp_path / "gone"
+    volume.mkdir()
+    process = start_service("--anchor", volume / "anchor.json", "--metrics-port", "0")
+    with process.connect() as service:
+        service.create_set("s", size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=9)
+        service.add("s", ["element"])
+        service.publish("s", request_id="one")
+        assert value(scrape(process.metrics), "veilset_anchor_written") == 1
+        volume.rename(gone)
+        for _ in range(2):
+            with pytest.raises(Unavailable, match=r"^anchor: volume/anchor\.json cannot be written"):
+                service.publish("s", request_id="two")
+        assert service.publish("s", request_id="one").sequence == 1
+        assert service.budget("s").charges == 1
+        assert value(scrape(process.metrics), "veilset_anchor_written") == 0
+        gone.rename(volume)
+        assert service.publish("s", request_id="two").sequence == 2
+        assert value(scrape(process.metrics), "veilset_anchor_written") == 1
+    lines = [json.loads(line) for line in process.log_path.read_text().splitlines()]
+    errors = [line for line in lines if line["level"] == "error"]
+    assert [(line["event"], line["set"], line["file"]) for line in errors] == [
+        ("anchor not written", "s", "volume/anchor.json")
+    ] * 2
+    refused = [line for line in lines if line["event"] == "call" and line["code"] != "OK"]
+    assert [(line["method"], line["reason"]) for line in refused] == [("PublishRelease", "UNAVAILABLE")] * 2
+    assert json.loads((volume / "anchor.json").read_text())["sets"] == {"s": 2}
+
+
+def test_keys_and_tokens_find_the_state_folder_as_serve_does(
+    tmp_path: Path, start_service: Callable[..., ServiceProcess]
+) -> None:
+    """By the same variable; a token for a folder that did not exist says so."""
+    process = start_service()
+    process.stop()
+    settings = {"VEILSET_SERVE_STATE": str(process.state)}
+    assert veilset("keys", "list", cwd=tmp_path, settings=settings).out.split("\t")[1] == process.public_key
+    assert veilset("keys", "export", cwd=tmp_path, settings=settings).out.strip() == process.public_key
+    create = ("token", "create", "--role", "reader", "--sets", "*")
+    known = veilset(*create, cwd=tmp_path, settings=settings)
+    assert "did not exist" not in known.err
+    made = veilset(*create, "--state", "typo", cwd=tmp_path)
+    assert made.code == 0
+    assert "typo did not exist and was made" in made.err
+    assert "did not exist" not in veilset(*create, "--state", "typo", cwd=tmp_path).err

@@ -1,0 +1,59 @@
+"""Where an anchor may be, and that a start finds out whether it can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.programs import veilset
+from veilset.errors import InvalidInput, Unavailable
+from veilset_server.adapters.anchor_file import open_anchor
+
+PLACES: dict[str, Callable[[Path], Path]] = {
+    "in a folder that is missing": lambda folder: folder / "missing" / "anchor.json",
+    "in a file": lambda folder: folder / "file" / "anchor.json",
+    "in the state folder": lambda folder: folder / "state" / "anchor.json",
+    "deep in the state folder": lambda folder: folder / "state" / "vectors" / "anchor.json",
+    "in the state folder by a detour": lambda folder: folder / "state" / "vectors" / ".." / "anchor.json",
+    "in the state folder by a link": lambda folder: folder / "link" / "anchor.json",
+    "a folder": lambda folder: folder / "elsewhere",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A state folder, a file, a folder, and a link into the first."""
+    (tmp_path / "state" / "vectors").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "state" / "vectors")
+    return tmp_path
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_anchor_that_would_protect_nothing_is_refused(place: str, folder: Path) -> None:
+    """Naming the option; nothing is made."""
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(InvalidInput, match=r"^anchor: "):
+        open_anchor(PLACES[place](folder), folder / "state")
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_one_that_cannot_be_written_is_found_out(folder: Path) -> None:
+    """Where no file can be made, and where one can."""
+    with pytest.raises(Unavailable, match=r"^anchor: .*anchor\.json cannot be written"):
+        open_anchor(Path("/proc/anchor.json"), folder / "state").prove()
+    open_anchor(folder / "elsewhere" / "anchor.json", folder / "state").prove()
+    assert [path.name for path in (folder / "elsewhere").iterdir()] == ["anchor.json"]
+
+
+@pytest.mark.parametrize("anchor", ["missing/anchor.json", "state/anchor.json", "/proc/anchor.json"])
+def test_a_service_does_not_start_without_its_anchor(anchor: str, tmp_path: Path) -> None:
+    """One line that names it."""
+    done = veilset("serve", "--state", "state", "--port", "0", "--anchor", anchor, cwd=tmp_path)
+    assert done.code in (1, 2)
+    assert done.out == ""
+    (complaint,) = [line for line in done.err.splitlines() if not line.startswith("{")]
+    assert complaint.startswith("veilset: anchor: ")
