@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from veilset import aio
+    from veilset import aio, errors
     from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
     from veilset.core.partial_vector import PartialVector
     from veilset.errors import VeilsetError
@@ -38,6 +38,7 @@ __all__ = [
     "__version__",
     "aio",
     "connect",
+    "errors",
     "follow",
     "open",
     "remote",
@@ -68,8 +69,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version  # takes longer than all the rest here
 
         return version("veilset")
-    if name == "aio":
-        return import_module("veilset.aio")
+    if name in ("aio", "errors"):
+        return import_module(f"veilset.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'veilset' has no attribute {name!r}")
     found = getattr(import_module(_HOMES[name]), "open_view" if name == "open" else name)

@@ -70,7 +70,7 @@ class NotFound(VeilsetError):
 
 
 class AlreadyExists(VeilsetError):
-    """A set of that name exists already."""
+    """A set of that name exists already, or an upload of that id with other elements."""
 
     status = "ALREADY_EXISTS"
     reason = "ALREADY_EXISTS"

@@ -26,9 +26,12 @@ def write_release(file: BinaryIO, manifest: bytes, chunks: Iterable[bytes]) -> N
 def save_release(path: Path, manifest: bytes, chunks: Iterable[bytes]) -> None:
     """Write the file beside its name, then give it the name, so that a reader never sees half of it."""
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
-        write_release(file, manifest, chunks)
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            write_release(file, manifest, chunks)
+        temporary.replace(path)
+    except OSError as error:  # of the name that the caller knows
+        raise type(error)(error.errno, error.strerror, str(path)) from None
 
 
 def read_manifest(file: BinaryIO) -> bytes:

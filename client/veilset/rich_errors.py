@@ -9,7 +9,7 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from veilset.endpoint import Endpoint
-from veilset.errors import InvalidInput, Unavailable, VeilsetError, from_reason
+from veilset.errors import InvalidInput, Unauthenticated, Unavailable, VeilsetError, from_reason
 from veilset.tls_diagnosis import explain
 
 DOMAIN = "veilset.v1.MembershipService"
@@ -41,7 +41,11 @@ def from_rpc_error(error: grpc.RpcError, target: Endpoint) -> VeilsetError:
     for detail in status.details if status is not None else ():
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == DOMAIN:
-            return from_reason(info.reason, status.message, dict(info.metadata))
+            found = from_reason(info.reason, status.message, dict(info.metadata))
+            if isinstance(found, Unauthenticated) and target.token is None:
+                found.message += "; no token was sent: give one (VEILSET_TOKEN, VEILSET_TOKEN_FILE, --token-file)"
+                found.args = (found.message,)
+            return found
     if code is grpc.StatusCode.UNAVAILABLE:
         why = None if "Connection refused" in text else explain(target)
         why = why or f"{text}; is it running there?"

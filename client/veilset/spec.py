@@ -31,6 +31,7 @@ from veilset.core.spec_text import MAX_CHARACTERS, format_fields, parse_fields
 from veilset.errors import AlreadyExists, InvalidInput, NotFound
 
 _PROFILES = {profile.versioned: profile for profile in Normalization}
+_NAMED = _PROFILES | {profile.value: profile for profile in Normalization}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Spec:
 
 
 def _from_fields(fields: dict[str, Any]) -> Spec:
-    profile = _PROFILES.get(fields["normalization"])
+    profile = _NAMED.get(fields["normalization"])
     if profile is None:
         raise InvalidInput("normalization", "one of " + ", ".join(_PROFILES))
     scheme = check_choice("scheme", fields["scheme"], HashScheme)

@@ -182,6 +182,8 @@ class View:
         NotComparable, naming what differs and each side's value, unless bits, hashes, scheme, seed, secret (by its check
         value) and normalisation are alike; InvalidInput if both are one release, whose noise would pass for agreement.
         """
+        if not isinstance(other, View):
+            raise InvalidInput("other", "a View, as veilset.open gives it", type(other).__name__)
         check_comparable(self.header, other.header)
         if None not in (self._key, other._key) and self._key != other._key:
             raise InvalidInput("key", "the same secret for both releases")
@@ -258,6 +260,6 @@ def make_view(
 
     Raises WrongKey for a key that is not the release's.
     """
-    check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
+    key = check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
     decoder = make_release_decoder(header, bitset.count_ones(vector) / header.filter.bits, **decision)
     return View(header, manifest, vector, decoder, key)

@@ -59,7 +59,7 @@ BAD_LINES = {
     "no adjacency": BadLine(("create", "never-made", "--size", "9", "--epsilon", "3"), USAGE, "--adjacency"),
     "another adjacency": BadLine(create("--adjacency", "neighbours"), USAGE, "--adjacency"),
     "max bytes": BadLine(create("--max-bytes", "8Q"), USAGE, "--max-bytes"),
-    "small budget": BadLine(create("--budget-epsilon", "1"), USAGE, "budget_epsilon"),
+    "small budget": BadLine(create("--budget-epsilon", "1"), USAGE, "--budget-epsilon"),
     "no such command": BadLine(("creat",), USAGE, "creat"),
     "no such option": BadLine(create("--epsilonn", "3"), USAGE, "--epsilonn"),
     "add to an unknown set": BadLine(("add", "no-such-set", "{list}"), FAILED, "set"),
@@ -82,15 +82,17 @@ BAD_LINES = {
     "query an empty element": BadLine(("query", "{set}", ""), USAGE, "element"),
     "query an element that is no text": BadLine(("query", "{set}", b"\xff"), USAGE, "element"),
     "query with another key": BadLine(("query", "{set}", "x", "--public-key", "00" * 32), FAILED, "signature"),
-    "query with half a key": BadLine(("query", "{set}", "x", "--public-key", "00"), USAGE, "public_keys"),
+    "query with half a key": BadLine(("query", "{set}", "x", "--public-key", "00"), USAGE, "--public-key"),
     "query no Redis": BadLine(("query", "{set}", "x", "--redis", "http://localhost"), USAGE, "redis"),
-    "query a Redis that is away": BadLine(("query", "{set}", "x", "--redis", "redis://127.0.0.1:{port}"), FAILED, "Redis"),
+    "query a Redis that is away": BadLine(
+        ("query", "{set}", "x", "--redis", "redis://u:secret@127.0.0.1:{port}"), FAILED, "at 127.0.0.1:{port}"
+    ),
     "query a file that is none": BadLine(("query", "{set}", "x", "--release", "{list}"), FAILED, "release"),
     "query with impossible limits": BadLine(("query", "{set}", "x", "--threshold-fpr", "1e-9"), FAILED, "rate"),
     "fetch into no folder": BadLine(("fetch", "{set}", "-o", "{folder}/none/release"), FAILED, "none/release"),
     "no such file": BadLine(("add", "{set}", "{folder}/none.txt"), USAGE, "none.txt"),
     "a folder for a file": BadLine(("add", "{set}", "{folder}"), USAGE, "file"),
-    "a long element": BadLine(("add", "{set}", "{long}"), USAGE, "element"),
+    "a long element": BadLine(("add", "{set}", "{long}"), USAGE, "long.txt, line 2"),
     "no column given": BadLine(("add", "{set}", "{csv}"), USAGE, "column"),
     "no such column": BadLine(("add", "{set}", "{csv}", "--column", "mail"), USAGE, "column"),
     "a short row": BadLine(("add", "{set}", "{csv}", "--column", "3"), USAGE, "column"),
@@ -99,8 +101,19 @@ BAD_LINES = {
     "a broken gzip": BadLine(("add", "{set}", "{badgzip}"), USAGE, "gzip"),
     "no Parquet": BadLine(("add", "{set}", "{list}", "--format", "parquet", "--column", "c"), USAGE, "parquet"),
     "no key file": BadLine(("add", "{set}", "{list}", "--key-file", "{folder}/none"), USAGE, "key-file"),
-    "a key for an unkeyed scheme": BadLine(("add", "{set}", "{list}", "--key-file", "{list}"), USAGE, "key"),
-    "an upload id that is no text": BadLine(("add", "{set}", "{list}", "--upload-id", b"\xff"), USAGE, "upload_id"),
+    "a key for an unkeyed scheme": BadLine(("add", "{set}", "{list}", "--key-file", "{long}"), USAGE, "--key-file"),
+    "a key for an unkeyed set": BadLine(create("--key-file", "{list}"), USAGE, "key-file"),
+    "a key for an unkeyed query": BadLine(("query", "{set}", "x", "--key-file", "{list}"), USAGE, "--key-file"),
+    "a key for an unkeyed count": BadLine(("count", "{set}", "--key-file", "{list}"), USAGE, "--key-file"),
+    "a key for an unkeyed spec": BadLine(
+        ("spec", *create("--key-file", "{list}", name="{folder}/never.toml")), USAGE, "key-file"
+    ),
+    "a delimiter of two": BadLine(("add", "{set}", "{csv}", "--column", "1", "--delimiter", "ab"), USAGE, "--delimiter"),
+    "a header of lines": BadLine(("add", "{set}", "{list}", "--header"), USAGE, "header"),
+    "a name without a header": BadLine(("add", "{set}", "{csv}", "--column", "id", "--no-header"), USAGE, "column"),
+    "a release of no other set": BadLine(("overlap", "{set}", "--with-release", "{list}"), USAGE, "with: must be given"),
+    "a threshold out of range": BadLine(("query", "{set}", "x", "--threshold-fpr", "2"), USAGE, "--threshold-fpr"),
+    "an upload id that is no text": BadLine(("add", "{set}", "{list}", "--upload-id", b"\xff"), USAGE, "--upload-id"),
     "no service there": BadLine(("sets", "--server", "127.0.0.1:{port}"), FAILED, "cannot reach"),
     "no address of a service": BadLine(("sets", "--server", "no such address"), USAGE, "host:port"),
     "serve to the world": BadLine(("serve", "--state", "{folder}/s", "--host", "192.0.2.1"), USAGE, "host"),
@@ -165,7 +178,8 @@ def test_a_bad_line_says_one_line_and_changes_nothing(
     before = everything(service, stub)
     run = veilset if case in IN_A_PROCESS else veilset_here
     done = run(*filled, settings={"VEILSET_SERVER": service.address, "VEILSET_REDIS": service.redis})
-    assert bad.names in done.complaint()
+    assert bad.names.format(**places) in done.complaint()
+    assert ":secret@" not in done.err
     assert done.code == bad.code
     assert everything(service, stub) == before
     assert not Path(places["folder"], "s").exists()

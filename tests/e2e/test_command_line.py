@@ -86,9 +86,10 @@ def test_publish_query_and_spend(
     """Every command of the job in turn; all that it prints with --json parses and agrees with the library."""
     run("create", set_name, "--size", 500, *PROMISE, "--budget-epsilon", 8, "--json")
     assert set_name in [found["name"] for found in run("sets", "--json").json_lines()]
-    uploaded = run("add", set_name, "-", "--upload-id", "mine", stdin="\n".join(elements(0, 500)).encode())
+    stdin = "\n".join(elements(0, 500)).encode()
+    uploaded = run("add", set_name, "-", "--upload-id", "mine", stdin=stdin)
     assert (uploaded.code, uploaded.err) == (0, "")
-    again = run("add", set_name, "-", "--upload-id", "mine", "--json", stdin=b"").json()
+    again = run("add", set_name, "-", "--upload-id", "mine", "--json", stdin=stdin).json()
     assert again == {"set": set_name, "upload_id": "mine", "elements": 500, "resumed": 500}
 
     published = run("publish", set_name, "--request-id", "r", "--json").json()

@@ -47,11 +47,15 @@ def test_the_demo_on_the_real_list_and_then_on_ones_own(tmp_path: Path) -> None:
     check(result, result["streamed"], result["held_out"])
     assert "asking from another process" in done.err
     assert_nothing_runs(tmp_path)
+    lists = [tmp_path / f"demo-state-{name}.txt" for name in ("members", "non-members")]
+    assert [path.stat().st_mode & 0o777 for path in lists] == [0o600, 0o600]
+    lists[0].chmod(0o644)
 
     own = tmp_path / "own.txt"
     own.write_text("".join(f"entry {number % 3000}\n\n" for number in range(6000)))
     report = veilset("demo", "--file", own, cwd=tmp_path)
     assert report.code == 0
+    assert lists[0].stat().st_mode & 0o777 == 0o600
     for part in (
         "2700 entries streamed, 300 held out",
         "members answered yes (TPR)",

@@ -117,7 +117,7 @@ def test_a_wrong_secret_is_told_everywhere(
         ("overlap", f"{set_name}-2", "--with", set_name, "--redis", service.redis),
     ):
         complaint = veilset_here(*command, "--key-file", tmp_path / "wrong").complaint()
-        assert complaint.startswith("key: must be the secret that "), complaint
+        assert complaint.startswith("--key-file (VEILSET_KEY_FILE): must be the secret that "), complaint
         assert told[0] in complaint
         assert told[1] in complaint
     answered = veilset_here("query", set_name, "--from", listed, "--summary", "--json", "--key-file", tmp_path / "right",

@@ -25,6 +25,7 @@ FROZEN = [
     "__version__",
     "aio",
     "connect",
+    "errors",
     "follow",
     "open",
     "remote",
@@ -48,6 +49,12 @@ def test_other_names_are_not() -> None:
     """As of any module."""
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         veilset.nonsense  # noqa: B018 - asking is the point
+
+
+@pytest.mark.parametrize("module", ["aio", "errors"])
+def test_modules_are_reached_after_the_import(module: str) -> None:
+    """In a process that has imported nothing else: `except veilset.errors.StaleRelease` has to work there."""
+    subprocess.run([sys.executable, "-c", f"import veilset; veilset.{module}.__doc__[0]"], check=True)
 
 
 def test_importing_costs_next_to_nothing() -> None:

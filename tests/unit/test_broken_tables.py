@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet
 import pytest
 
 from harness.releases import release_view
-from veilset.cli.inputs import read_elements
+from veilset.cli.inputs import LONGEST_LINE, read_elements
 from veilset.cli.packed_inputs import read_blocks
+from veilset.core.packed import PackedElements
 from veilset.core.params import FilterParameters
 from veilset.errors import InvalidInput
 
@@ -65,3 +67,80 @@ def test_offsets_that_point_elsewhere_are_refused(tmp_path: Path, offsets: list[
     path.write_bytes(whole.replace(right, struct.pack("<3i", *offsets)))
     with pytest.raises(InvalidInput, match="arrow file"):
         list(read(str(path), None, "email"))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [arrow.string_view(), arrow.binary_view(), arrow.large_string(), arrow.dictionary(arrow.int32(), arrow.string())],
+)
+@pytest.mark.parametrize("read", [read_elements, read_blocks])
+def test_every_kind_of_text_is_read(tmp_path: Path, kind: arrow.DataType, read: Callable[..., Any]) -> None:
+    """Missing and empty values are passed over in all of them."""
+    path = tmp_path / "list.arrow"
+    values = (
+        [b"alice@example.com", None, b"", b"bob"]
+        if kind == arrow.binary_view()
+        else ["alice@example.com", None, "", "bob"]
+    )
+    _write(
+        path,
+        arrow.table(
+            {"email": arrow.array(values).cast(kind) if "view" not in str(kind) else arrow.array(values, kind)}
+        ),
+    )
+    found = [
+        element for block in read(str(path), None, "email") for element in ([block] if read is read_elements else block)
+    ]
+    assert [element.encode() if isinstance(element, str) else element for element in found] == [
+        b"alice@example.com",
+        b"bob",
+    ]
+
+
+@pytest.mark.parametrize("read", [read_elements, read_blocks])
+def test_a_small_parquet_file_takes_little_memory(tmp_path: Path, read: Callable[..., Any]) -> None:
+    """One long value that every row names is refused before it is written out for each of them."""
+    path = tmp_path / "list.parquet"
+    column = arrow.DictionaryArray.from_arrays(arrow.array([0] * 65_536, arrow.int32()), arrow.array(["x" * 100_000]))
+    arrow.parquet.write_table(arrow.table({"email": column}), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 2000
+    with pytest.raises(InvalidInput, match="one is longer"):
+        list(read(str(path), None, "email"))
+    assert arrow.default_memory_pool().max_memory() < 1 << 30
+
+
+@pytest.mark.parametrize("read", [read_elements, read_blocks])
+def test_a_file_without_line_ends_is_refused(tmp_path: Path, read: Callable[..., Any]) -> None:
+    """Before all of it is in memory."""
+    path = tmp_path / "list.txt"
+    path.write_bytes(b"a\n" + b"x" * (LONGEST_LINE + 5_000_000))
+    with pytest.raises(InvalidInput, match="far longer"):
+        list(read(str(path)))
+
+
+@pytest.mark.parametrize("column", ["0", "00"])
+def test_columns_are_numbered_from_1(tmp_path: Path, column: str) -> None:
+    """0 is none of them."""
+    path = tmp_path / "list.csv"
+    path.write_text("id,email\n1,a\n")
+    with pytest.raises(InvalidInput, match="from 1"):
+        list(read_elements(str(path), "csv", column))
+
+
+@pytest.mark.parametrize("column", ["٣", "²"])
+def test_other_digits_are_names(tmp_path: Path, column: str) -> None:
+    """Of columns that are not there."""
+    path = tmp_path / "list.csv"
+    path.write_text("id,email\n1,a\n")
+    with pytest.raises(InvalidInput, match="a name in the first row"):
+        list(read_elements(str(path), "csv", column))
+
+
+def test_packed_elements_are_what_they_say() -> None:
+    """The compiled kernels read where starts and ends point, so these have to be of one length."""
+    data: Any = np.zeros(16, np.uint8)
+    one: Any = np.array([3])
+    two: Any = np.zeros(2, np.int64)
+    for starts, ends in ((two, one), (one, two), (two.astype(np.int32), two), (two.reshape(1, 2), two.reshape(1, 2))):
+        with pytest.raises(ValueError, match="packed elements"):
+            PackedElements(data, starts, ends)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import veilset
 from harness.releases import release_bytes, release_view
 from veilset.core.hashing import digests
-from veilset.core.keys import check_key, key_check
+from veilset.core.keys import AmbientKey, check_key, key_check
 from veilset.core.params import FilterParameters, HashScheme
 from veilset.errors import InvalidInput, NotComparable, WrongKey, from_reason
 
@@ -82,7 +82,9 @@ def test_releases_of_two_secrets_are_not_compared() -> None:
 def test_without_a_check_value_any_secret_is_taken() -> None:
     """Sets from before there were check values; and an unkeyed scheme asks for none."""
     check_key(replace(SHAPE, key_check=""), KEYS[1], "an old set")
-    check_key(FilterParameters(64, 1), KEYS[1], "an unkeyed set")
+    assert check_key(FilterParameters(64, 1), AmbientKey(KEYS[1]), "an unkeyed set") is None
+    with pytest.raises(InvalidInput, match="absent for an unkeyed set"):
+        check_key(FilterParameters(64, 1), KEYS[1], "an unkeyed set")
     with pytest.raises(InvalidInput, match="secret bytes"):
         check_key(SHAPE, b"short", "a set")
 

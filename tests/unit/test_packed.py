@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilset.cli import inputs, packed_inputs
+from veilset.cli.csv_inputs import Tally
 from veilset.core.normalization import normalize
 from veilset.core.packed import PackedElements, PackedStream, lay_out, pack, pack_lines
 from veilset.core.packed_columns import element_batches, pack_arrow, packed_blocks
@@ -86,17 +87,19 @@ def test_pieces_are_all_of_it(elements: list[bytes], size: int) -> None:
 def test_lines_are_those_that_are_read_one_by_one(parts: list[bytes], block_bytes: int) -> None:
     """Whatever the line ends, the byte order mark and the block that the file is read by."""
     content = b"".join(parts)
+    by_block, by_line = Tally(), Tally()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed_inputs, "BLOCK_BYTES", block_bytes)
-        blocks = list(packed_inputs._read_lines(io.BufferedReader(io.BytesIO(content))))
-    assert [line for block in blocks for line in block] == list(inputs._read_lines(io.BytesIO(content)))
+        blocks = list(packed_inputs._read_lines(io.BufferedReader(io.BytesIO(content)), by_block))
+    assert [line for block in blocks for line in block] == list(inputs._read_lines(io.BytesIO(content), by_line))
+    assert by_block.skipped == by_line.skipped
 
 
 def test_lines_of_a_pipe_come_as_they_are_written() -> None:
     """Nobody waits for a block to be full: a producer may write a line now and then."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb", buffering=0) as pipe:
-        blocks = packed_inputs._read_lines(file)
+        blocks = packed_inputs._read_lines(file, Tally())
         for lines in (b"one\ntwo\n", b"three\n"):
             pipe.write(lines)
             assert list(next(blocks)) == lines.split()

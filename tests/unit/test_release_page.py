@@ -209,12 +209,13 @@ def test_a_bought_count_is_on_the_page() -> None:
 
 
 def test_the_command_writes_the_page(veilset_here: Callable[..., Finished], tmp_path: Path) -> None:
-    """Beside its text or JSON; a file that cannot be written is named."""
+    """Beside its JSON, and in place of its text; a file that cannot be written is named."""
     release, page = Path(__file__).parents[1] / "vectors" / "release-plain.veilset", tmp_path / "page.html"
     command = ("inspect", "golden-plain", "--release", release, "--html")
     told = dict(leaves(veilset_here(*command, page, "--json").json()))
     values = Page(page.read_text(encoding="utf-8")).values
     assert all(as_told(told[path]) == value for path, value in values)
+    assert veilset_here(*command, page).out == f"wrote {page}\n"
     text = veilset_here("inspect", "golden-plain", "--release", release).out
     for name in ("threshold", "advantage_limit", "size", "signature", "key_check", "belief", "yes from"):
         assert name in text

@@ -1,12 +1,15 @@
 """The statement says unit, relation, both ε and δ, calibration with its assumption, and the attacker's limit."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from veilset.core.params import Adjacency, Calibration, FilterParameters, Normalization, PrivacyParameters
 from veilset.core.release import NoisyCount, ReleaseHeader
-from veilset.core.statement import make_statement
+from veilset.core.statement import accuracy_text, make_statement
 
 HEADER = ReleaseHeader(
     set_name="s",
@@ -74,3 +77,26 @@ def test_a_seed_that_was_brought_along_is_said_where_it_matters() -> None:
 def test_the_attackers_limit_names_the_prior_it_holds_for() -> None:
     """Without it the sentence is false: who thinks absence nearly certain is right more often."""
     assert "equally likely beforehand" in str(make_statement(HEADER))
+
+
+@given(st.floats(0, 800), st.one_of(st.just(0.0), st.floats(1e-12, 0.999)))
+def test_the_attackers_limit_is_never_understated(epsilon: float, delta: float) -> None:
+    """What is printed is at least the limit, close to it, and no certainty."""
+    text = accuracy_text(epsilon, delta)
+    if text == "a little less than 100%":
+        assert epsilon > 700
+        return
+    exact = 50 * (1 - Decimal(delta)) / (1 + Decimal(epsilon).exp()) * 2
+    whole, _, less = text.replace("%", "").partition(" less ")
+    missing = 100 - Decimal(whole) if not less else Decimal(less)
+    assert 0 < missing <= exact * (1 + Decimal("1e-9"))
+    assert exact - missing <= max(Decimal("0.01"), exact / 5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "text"),
+    [(0, 0, "50.00%"), (3, 0, "95.26%"), (10, 0, "99.9955%"), (64, 0, "100% less 1.6e-26%"), (1, 1, "100%")],
+)
+def test_the_attackers_limit_in_words(epsilon: float, delta: float, text: str) -> None:
+    """1 - 1/(1 + e^10) = 0.9999546; 1/(1 + e^64) = 1.604e-28; only δ = 1 is certainty."""
+    assert accuracy_text(epsilon, delta) == text

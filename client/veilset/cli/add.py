@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from veilset.cli import inputs, options
+from veilset.cli.csv_inputs import CsvForm, Tally, csv_form
 from veilset.cli.output import emit, progress
 from veilset.cli.packed_inputs import read_files
 from veilset.cli.server import Server
@@ -19,7 +20,11 @@ from veilset.errors import Unavailable
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @inputs.formats
 @inputs.column
-@click.option("--upload-id", help="Name of this upload; the same again, with the same files, resumes it after a cut.")
+@csv_form
+@click.option(
+    "--upload-id",
+    help="Name of this upload; the same again, with the same files, resumes it after a cut. Other elements need another.",
+)
 @click.option(
     "--retry-seconds",
     type=float,
@@ -33,6 +38,7 @@ def add(
     files: tuple[str, ...],
     file_format: str | None,
     column: str | None,
+    form: CsvForm,
     upload_id: str | None,
     retry_seconds: float | None,
     key_file: Path | None,
@@ -41,12 +47,18 @@ def add(
 ) -> None:
     """Add the elements of FILEs to SET: one a line, or a column; gzip by suffix; - is standard input.
 
-    Elements are hashed here; only digests are sent. Nothing counts until the whole upload is finished.
+    Elements are hashed here; only digests are sent. Nothing counts until the whole upload is finished. Nulls, empty lines and
+    empty cells are skipped and counted. A --column that is a number means a CSV file without a header, unless --header is given.
     """
-    elements = read_files(files, file_format, column)
+    tally = Tally()
+    elements = read_files(files, file_format, column, form, tally)
     chosen = upload_id or secrets.token_hex(8)
     try:
-        with server.connect() as service, progress(f"adding to {set_name}") as show:
+        with (
+            inputs.telling_where(files, file_format, column, form),
+            server.connect() as service,
+            progress(f"adding to {set_name}") as show,
+        ):
             result = service.add(
                 set_name,
                 elements,
@@ -56,8 +68,11 @@ def add(
                 retry_seconds=retry_seconds,
             )
     except (Unavailable, KeyboardInterrupt):
-        click.echo(f"veilset: not finished; the same command with --upload-id {chosen} resumes it", err=True)
+        if tally.files:  # else the service never answered, and there is nothing to resume
+            click.echo(f"veilset: not finished; the same command with --upload-id {chosen} resumes it", err=True)
         raise
+    if tally.skipped:
+        click.echo(f"veilset: {tally.skipped} empty values skipped", err=True)
     shown = {"set": set_name, "upload_id": result.upload_id, "elements": result.elements, "resumed": result.resumed}
     again = f" ({result.resumed} of them in an earlier run)" if result.resumed else ""
     emit(shown, as_json, f"added {result.elements} elements to {set_name}{again}, duplicates included")

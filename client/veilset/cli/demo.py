@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -58,8 +59,8 @@ def demo(path: str | None, state: Path, as_json: bool) -> None:
     lists = read_lists(path)
     _empty(state)
     files = {name: state.with_name(f"{state.name}-{name}.txt") for name in ("members", "non-members")}
-    files["members"].write_bytes(b"\n".join(lists.members[:MAX_ASKED]) + b"\n")
-    files["non-members"].write_bytes(b"\n".join(lists.non_members[:MAX_ASKED]) + b"\n")
+    _write(files["members"], lists.members[:MAX_ASKED])
+    _write(files["non-members"], lists.non_members[:MAX_ASKED])
     with running_service(state) as ready, Service(ready["address"]) as service:
         _say(f"service on {ready['address']}, Valkey at {ready['redis']}, state in {state}")
         service.create_set(
@@ -132,6 +133,13 @@ def _empty(state: Path) -> None:
             raise InvalidInput("state", "a new or empty folder, or one of an earlier demo", str(state))
         shutil.rmtree(state)
     state.with_name(state.name + ".anchor").unlink(missing_ok=True)  # it remembers the state that is gone
+
+
+def _write(path: Path, entries: list[bytes]) -> None:
+    """Entries that may be somebody's real list: for their owner's eyes only."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(b"\n".join(entries) + b"\n")
 
 
 @contextmanager

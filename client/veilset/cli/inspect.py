@@ -27,7 +27,7 @@ from veilset.view import View
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write it as a page that stands by itself, with the ROC curve and what an answer does to a belief.",
+    help="Write it as a page in place of the text, with the ROC curve and what an answer does to a belief.",
 )
 @options.as_json
 def inspect(source: Source, page: Path | None, as_json: bool) -> None:
@@ -39,8 +39,7 @@ def inspect(source: Source, page: Path | None, as_json: bool) -> None:
     warn_if_useless(view)
     if page is not None:
         page.write_text(release_page(view, pinned=pinned, has_key=source.key is not None), encoding="utf-8")
-        click.echo(f"wrote {page}", err=True)
-    emit(shown, as_json, _as_text(view, shown))
+    emit(shown, as_json, f"wrote {page}" if page is not None else _as_text(view, shown))
 
 
 def _as_text(view: View, shown: dict[str, Any]) -> str:

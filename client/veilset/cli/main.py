@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -44,8 +45,30 @@ SERVER_COMMANDS = {
 }
 
 
+OTHER_NAMES = {
+    "key": "key_file",
+    "max_age_seconds": "max_age",
+    "max_false_positive_rate": "threshold_fpr",
+    "min_true_positive_rate": "threshold_tpr",
+    "prior": "posterior",
+    "token": "token_file",
+}
+"""Field of the library → option of the command line, where they are called otherwise."""
+
+
 class LazyGroup(click.Group):
     """Finds a command by name and imports it only then; the server's come from their entry points."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Errors of the library name the command's option, where it has one that is written otherwise."""
+        try:
+            return super().invoke(ctx)
+        except InvalidInput as error:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            for parameter in command.params if command is not None else ():
+                if parameter.name == OTHER_NAMES.get(error.field, error.field) != parameter.name.replace("_", "-"):
+                    _name_option(error, parameter)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [*SERVER_COMMANDS, *COMMANDS]
@@ -65,6 +88,13 @@ class LazyGroup(click.Group):
         rows = [*SERVER_COMMANDS.items(), *((name, line) for name, (_, _, line) in COMMANDS.items())]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _name_option(error: InvalidInput, parameter: click.Parameter) -> None:
+    if isinstance(parameter, click.Option) and error.message.startswith(f"{error.field}: "):
+        variable = f" ({parameter.envvar})" if isinstance(parameter.envvar, str) else ""
+        error.message = parameter.opts[0] + variable + error.message.removeprefix(error.field)
+        error.args = (error.message,)
 
 
 def _server_command(name: str) -> click.Command:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from veilset.cli.server import server as server_options
 from veilset.core.calibration import delta_is_large
-from veilset.core.params import Adjacency, Calibration, HashScheme
+from veilset.core.keys import AmbientKey
+from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization
 from veilset.errors import InvalidInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -50,6 +52,30 @@ def choice(values: type[StrEnum]) -> click.Choice[str]:
 
 server = server_options
 redis = click.option("--redis", envvar="VEILSET_REDIS", metavar="URL", help="Redis or Valkey to read from.")
+redis_file = click.option(
+    "--redis-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="VEILSET_REDIS_FILE",
+    help="File that holds the URL, so that a password in it stands on no command line.",
+)
+
+
+def read_redis(url: str | None, path: Path | None) -> str | None:
+    """The URL as given, or from a file. Raises InvalidInput for both on the command line, and without the content of the file."""
+    context = click.get_current_context()
+    given = [
+        name for name in ("redis", "redis_file") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if len(given) == 2:
+        raise InvalidInput("redis-file", "absent where --redis is given")
+    if path is None or given == ["redis"]:
+        return url
+    try:
+        return path.read_text("utf-8").strip() if given or url is None else url
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("redis-file", f"a readable file that holds a URL ({type(error).__name__})") from None
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 set_name = click.argument("set_name", metavar="SET")
 
@@ -71,7 +97,8 @@ def _promise(command: Command, *, required: bool) -> Command:
                 "--size",
                 type=int,
                 required=required,
-                help="Expected number of distinct elements: a round number, since the vector's public length follows from it.",
+                help="Expected number of distinct elements (beside --spec: of this side): a round number, since the "
+                "vector's public length follows from it.",
             ),
             click.option("--epsilon", type=float, required=required, help="ε of one release, in (0, 64]."),
             click.option("--delta", type=float, default=0.0, show_default=True, help="δ of one release, in [0, 0.1]."),
@@ -112,21 +139,29 @@ def warn_of_large_delta(delta: float, size: int) -> None:
 
 
 def read_key(path: Path | None) -> bytes | None:
-    """The secret of a keyed scheme from a file, one trailing newline aside."""
+    """The secret of a keyed scheme from a file, one trailing newline aside; ambient where the environment names the file."""
     if path is None:
         return None
     try:
-        return path.read_bytes().removesuffix(b"\n")
+        key = path.read_bytes().removesuffix(b"\n")
+        return key if _key_is_explicit() else AmbientKey(key)
     except OSError as error:
         raise InvalidInput("key-file", f"a readable file ({error.strerror})") from None
 
 
-def read_key_of(scheme: str, path: Path | None) -> bytes | None:
-    """The secret for a set that is being made: with a keyed scheme required, with another none (the environment may name
-    the file for the keyed sets among many)."""
+def _key_is_explicit() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is None or context.get_parameter_source("key_file") is not ParameterSource.ENVIRONMENT
+
+
+def read_key_of(scheme: str, path: Path | None, *, required: bool = True) -> bytes | None:
+    """The secret for a set that is being made: with a keyed scheme ``required``, with another refused (but the environment may
+    name the file for the keyed sets among many)."""
     if scheme != HashScheme.BLAKE2B:
+        if path is not None and _key_is_explicit():
+            raise InvalidInput("key-file", f"absent with scheme {scheme}, which takes no secret")
         return None
-    if path is None:
+    if path is None and required:
         raise InvalidInput("key-file", f"given with scheme {scheme}: only its check value is kept")
     return read_key(path)
 
@@ -138,11 +173,28 @@ scheme = click.option(
     show_default=True,
     help="Element to digest; the keyed one needs a secret (veilset secret create).",
 )
+
+
+class _Profile(click.Choice[str]):
+    """A normalization by its name, with its version or without."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        known = {profile.versioned: profile.value for profile in Normalization}
+        return super().convert(known.get(value, value), param, ctx)
+
+
+normalization = click.option(
+    "--normalization",
+    type=_Profile([profile.value for profile in Normalization]),
+    default=Normalization.NONE.value,
+    show_default=True,
+    help="What is done to each element's text first; with its version (email-1) too.",
+)
 key_file = click.option(
     "--key-file",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="VEILSET_KEY_FILE",
-    help="File with the secret of a keyed scheme.",
+    help="File with the secret of a keyed scheme; refused for any other, unless the environment names it.",
 )
 
 

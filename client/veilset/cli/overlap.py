@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from veilset.cli import inputs, options
+from veilset.cli.csv_inputs import CsvForm, csv_form
 from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source
 from veilset.core.bounded_interval import Estimate
 from veilset.core.normalization import Element
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, ReleaseRejected
 from veilset.view import View
 
 _SHOWN_EVERY = 1 << 16
@@ -26,6 +27,7 @@ _SHOWN_EVERY = 1 << 16
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @inputs.formats
 @inputs.column
+@csv_form
 @click.option(
     "--with", "other_set", metavar="OTHER_SET", help="Compare with a release of this set, in place of a list."
 )
@@ -40,6 +42,7 @@ def overlap(
     files: tuple[str, ...],
     file_format: str | None,
     column: str | None,
+    form: CsvForm,
     other_set: str | None,
     confidence: float,
     as_json: bool,
@@ -51,18 +54,26 @@ def overlap(
     bits, hashes, scheme, seed and normalization. The intervals hold the truth in that share of all cases that
     --confidence says, also where nothing is in common.
     """
+    if other_set is None and any(other.values()):
+        raise InvalidInput("with", "given, and name the other set, where its release, Redis, sequence or public key is")
     if bool(files) == (other_set is not None):
         raise InvalidInput("files", "given, or --with OTHER_SET, but not both")
-    if other_set is None and any(other.values()):
-        raise InvalidInput("with", "given where its release, Redis, sequence or public key is")
     if other_set is not None and (file_format or column):
         raise InvalidInput("files", "given where --format or --column is")
     if other_set is None:
-        elements = chain.from_iterable(inputs.read_elements(file, file_format, column) for file in files)
-        _show_list(source.open(), elements, confidence, as_json)
+        elements = chain.from_iterable(inputs.read_elements(file, file_format, column, form) for file in files)
+        with inputs.telling_where(files, file_format, column, form):
+            _show_list(source.open(), elements, confidence, as_json)
     else:
         partner = _partner(source, other_set, **other)
-        _show_pair(source.open(), partner.open(), confidence, as_json)
+        left = source.open()
+        try:
+            right = partner.open()
+        except ReleaseRejected as error:
+            if error.details.get("check") == "signature" and partner.public_keys and not other["with_public_key"]:
+                error.message += f" (OTHER_SET {other_set}: --with-public-key names the key of another service)"
+            raise
+        _show_pair(left, right, confidence, as_json)
 
 
 def _partner(

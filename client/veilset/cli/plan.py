@@ -13,6 +13,7 @@ from veilset.cli.output import emit, lines
 from veilset.core.decoding import Rule
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.core.planning import planner
+from veilset.core.statement import accuracy_text
 from veilset.errors import InvalidInput
 
 
@@ -104,6 +105,7 @@ def _privacy(
 
 def _table(request: planner.PlanRequest, chosen: planner.Plan, searched: bool) -> str:
     """The chosen setting, the textbook's beside it, and what more would buy."""
+    privacy = request.privacy
     textbook = planner.textbook_setting(request.size, request.privacy, chosen.bits)
     rows: list[tuple[str, planner.Plan | None]] = [
         ("recommended" if searched else "as given", chosen),
@@ -126,7 +128,8 @@ def _table(request: planner.PlanRequest, chosen: planner.Plan, searched: bool) -
             f"each bit flips with probability {chosen.flip_probability:.6g}",
             "answer yes": f"from {chosen.threshold} ones of {chosen.hashes}",
             "limit": f"no test can have an advantage above {chosen.advantage_limit:.4f}",
-            "attacker": f"who guesses one user's presence is right at most {chosen.attacker_accuracy_limit:.1%} of the time",
+            "attacker": f"who guesses one user's presence is right at most "
+            f"{accuracy_text(privacy.epsilon, privacy.delta)} of the time",
         }
     )
     why = (

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.cli import inputs, options
+from veilset.cli.csv_inputs import CsvForm, csv_form
 from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source, warn_if_useless
 from veilset.core.decoding import Decoder, Rule
@@ -43,6 +44,7 @@ EXIT_NOT_A_MEMBER = 3
 @click.option("--from", "files", multiple=True, metavar="FILE", help="Elements to ask about; - is standard input.")
 @inputs.formats
 @inputs.column
+@csv_form
 @click.option("--rule", type=options.choice(Rule), default=Rule.BEST.value, show_default=True, help="Decision rule.")
 @click.option("--threshold-fpr", type=float, help="Largest false positive rate, in place of the rule.")
 @click.option("--threshold-tpr", type=float, help="Smallest true positive rate, in place of the rule.")
@@ -70,6 +72,7 @@ def query(
     files: tuple[str, ...],
     file_format: str | None,
     column: str | None,
+    form: CsvForm,
     rule: str,
     threshold_fpr: float | None,
     threshold_tpr: float | None,
@@ -83,20 +86,21 @@ def query(
 ) -> int:
     """Ask whether ELEMENTS are in SET. The release is fetched once; what is asked stays on this machine, but for --remote.
 
-    Answers are noisy: --summary shows the error rates to expect. With --json one object a line.
+    Answers are noisy: --summary shows the error rates to expect. With --json one object a line. Nulls, empty lines and empty
+    cells of files are skipped. A --column that is a number means a CSV file without a header, unless --header is given.
     """
     if not elements and not files:
         raise InvalidInput("elements", "given as arguments or by --from FILE")
     if follow and remote:
         raise InvalidInput("remote", "absent with --follow")
     extras = _extras(scores, posterior)
-    asked = chain(elements, *(inputs.read_elements(file, file_format, column) for file in files))
+    asked = chain(elements, *(inputs.read_elements(file, file_format, column, form) for file in files))
     decision: dict[str, Any] = {
         "rule": rule,
         "max_false_positive_rate": threshold_fpr,
         "min_true_positive_rate": threshold_tpr,
     }
-    with ExitStack() as stack:
+    with inputs.telling_where(files, file_format, column, form, len(elements)), ExitStack() as stack:
         if follow:
             follower = stack.enter_context(source.follow(**decision))
             view: View | RemoteView = follower.view

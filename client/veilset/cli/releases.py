@@ -81,14 +81,22 @@ def releases(set_name: str, server: Server, as_json: bool) -> None:
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
 @click.option("--sequence", type=int, default=0, help="Which release; default: the newest.")
 @options.redis
+@options.redis_file
 @options.public_key
 @options.as_json
 def fetch(
-    set_name: str, output: Path, sequence: int, redis: str | None, public_keys: tuple[str, ...], as_json: bool
+    set_name: str,
+    output: Path,
+    sequence: int,
+    redis: str | None,
+    redis_file: Path | None,
+    public_keys: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Fetch a release of SET from Redis, check it, and save it for reading without Redis (query --release)."""
     from veilset.reader import open_view
 
+    redis = options.read_redis(redis, redis_file)
     if redis is None:
         raise InvalidInput("redis", "given, by --redis URL or VEILSET_REDIS")
     view = open_view(redis, set_name, sequence=sequence, public_keys=public_keys)

@@ -12,7 +12,6 @@ from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
 from veilset.cli.spec import FIXED, read_agreed
-from veilset.core.params import Normalization
 from veilset.service_records import SetInfo
 
 
@@ -23,9 +22,7 @@ from veilset.service_records import SetInfo
 @click.option("--budget-epsilon", type=float, default=0.0, help="ε of all releases together; default: one release.")
 @click.option("--budget-delta", type=float, help="δ of all releases together; default: in step with ε.")
 @click.option("--account", default="", help="Budget account to charge; default: one named after the set.")
-@click.option(
-    "--normalization", type=options.choice(Normalization), default=Normalization.NONE.value, show_default=True
-)
+@options.normalization
 @options.scheme
 @options.key_file
 @click.option("--seed", type=int, help="Seed shared with partners; default: the service draws one.")
@@ -48,7 +45,7 @@ def create(
     """Create an empty set named SET.
 
     Example: veilset create customers --size 1000000 --epsilon 3 --delta 1e-9 --adjacency add-remove --budget-epsilon 9
-    With partners: veilset create customers --spec partners.toml
+    With partners: veilset create customers --spec partners.toml, beside which --size may say how many are expected on this side.
     """
     spec = read_agreed(context, spec_file)
     with server.connect() as service:
@@ -57,8 +54,9 @@ def create(
             key = options.read_key_of(parameters["scheme"], key_file)
             created = service.create_set(set_name, key=key, **parameters)
         else:
+            key = options.read_key_of(spec.filter.scheme, key_file, required=False)
             free = {name: value for name, value in parameters.items() if name not in FIXED}
-            created = service.create_set_from_spec(set_name, spec, key=options.read_key(key_file), **free)
+            created = service.create_set_from_spec(set_name, spec, key=key, **free)
         budget = service.budget(set_name)
     options.warn_of_large_delta(created.privacy.delta, max(created.declared_size, created.privacy.min_size))
     shown = describe(created) | {"budget_epsilon": budget.epsilon_total, "budget_delta": budget.delta_total}
@@ -102,7 +100,7 @@ def describe(info: SetInfo) -> dict[str, object]:
         "seed": info.filter.seed,
         "shared_seed": info.shared_seed,
         "key_check": info.filter.key_check or None,
-        "normalization": str(info.normalization),
+        "normalization": info.normalization.versioned,
         "epsilon": info.privacy.epsilon,
         "delta": info.privacy.delta,
         "adjacency": str(info.privacy.adjacency),

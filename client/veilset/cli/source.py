@@ -10,7 +10,17 @@ from typing import Any, TypeVar
 
 import click
 
-from veilset.cli.options import key_file, parse_seconds, public_key, read_key, redis, set_name, spec_file
+from veilset.cli.options import (
+    key_file,
+    parse_seconds,
+    public_key,
+    read_key,
+    read_redis,
+    redis,
+    redis_file,
+    set_name,
+    spec_file,
+)
 from veilset.errors import InvalidInput
 from veilset.follower import Follower, follow
 from veilset.reader import View, open_view
@@ -75,11 +85,13 @@ class Source:
 
 
 def source(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds SET, --release, --redis, --sequence, --public-key, --key-file and --spec; the command gets them as ``source``."""
+    """Adds SET, --release, --redis, --redis-file, --sequence, --public-key, --key-file and --spec; the command gets them as
+    ``source``."""
 
     @set_name
     @click.option("--release", type=click.Path(dir_okay=False), help="Read a saved release (veilset fetch), not Redis.")
     @redis
+    @redis_file
     @click.option("--sequence", type=int, default=0, help="Which release; default: the newest.")
     @public_key
     @key_file
@@ -89,12 +101,14 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
         set_name: str,
         release: str | None,
         redis: str | None,
+        redis_file: Path | None,
         sequence: int,
         public_keys: tuple[str, ...],
         key_file: Path | None,
         spec_file: Path | None,
         **rest: Any,
     ) -> Any:
+        redis = read_redis(redis, redis_file)
         target = release or redis
         if target is None:
             raise InvalidInput("redis", "given, by --redis URL or VEILSET_REDIS, or a saved release by --release FILE")

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.core.params import Calibration, Normalization
+from veilset.core.params import Calibration
 from veilset.core.planning import planner
 from veilset.errors import InvalidInput
 from veilset.spec import Spec
@@ -44,9 +44,7 @@ def spec() -> None:
 @spec.command("create", short_help="Plan a spec and write it to a file.")
 @_path
 @options.privacy
-@click.option(
-    "--normalization", type=options.choice(Normalization), default=Normalization.NONE.value, show_default=True
-)
+@options.normalization
 @options.scheme
 @options.key_file
 @options.as_json

@@ -68,4 +68,6 @@ def _check(element: Any, position: int, profile: Normalization) -> None:
         else:
             found = "is not"
         where = f"{refused.allowed}; the one at position {position}, counted from 0, {found}"
-        raise InvalidInput(refused.field, where) from None
+        placed = InvalidInput(refused.field, where)
+        placed.details["position"] = str(position)
+        raise placed from None

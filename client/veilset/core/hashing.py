@@ -39,7 +39,11 @@ def digests(
             raise InvalidInput("key", f"absent with scheme {scheme}")
         packed = b"".join(map(mmh3.mmh3_x64_128_digest, elements, repeat(seed)))
     else:
-        if key is None or len(key) not in KEY_BYTES:
+        if key is None:
+            raise InvalidInput(
+                "key", f"given: scheme {scheme} needs its secret, {KEY_BYTES.start} to {KEY_BYTES.stop - 1} bytes"
+            )
+        if len(key) not in KEY_BYTES:
             raise InvalidInput("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes with scheme {scheme}")
         salt = seed.to_bytes(16, "little")
         packed = b"".join(

@@ -26,17 +26,28 @@ def key_check(key: bytes) -> str:
     return hashlib.blake2b(digest_size=KEY_CHECK_BYTES, key=key, person=_PERSON).hexdigest()
 
 
-def check_key(shape: FilterParameters, key: bytes | None, owner: str) -> None:
-    """Raise WrongKey if ``key`` is not the secret whose check value ``shape`` has; ``owner`` names the set or release.
+class AmbientKey(bytes):
+    """A secret that stands ready for the keyed sets among many, such as one that the environment names: of no use, and no
+    mistake, where a scheme takes none."""
 
-    No key passes, as there is work that needs none; so does any where the scheme has no use for it or no check value is
-    known. Raises InvalidInput for what is no secret at all.
+
+def check_key(shape: FilterParameters, key: bytes | None, owner: str) -> bytes | None:
+    """The secret to hash with. Raise WrongKey if ``key`` is not the one whose check value ``shape`` has; ``owner`` names the
+    set or release.
+
+    No key passes, as there is work that needs none; so does any where no check value is known. Raises InvalidInput for what is
+    no secret at all, and for one where the scheme takes none, unless it is ambient.
     """
-    if key is None or shape.scheme is not HashScheme.BLAKE2B:
-        return
+    if key is None:
+        return None
+    if shape.scheme is not HashScheme.BLAKE2B:
+        if isinstance(key, AmbientKey):
+            return None
+        raise InvalidInput("key", f"absent for {owner}, whose scheme {shape.scheme} takes none")
     own = key_check(key)
     if shape.key_check and own != shape.key_check:
         raise WrongKey(
             "key",
             f"the secret that {owner} was made with: its check value is {shape.key_check}, that of the key given is {own}",
         )
+    return key

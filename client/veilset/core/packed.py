@@ -24,6 +24,12 @@ class PackedElements:
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
+    def __post_init__(self) -> None:
+        places = (self.starts, self.ends)
+        shaped = self.data.ndim == 1 and all(array.shape == (len(self.starts),) for array in places)
+        if not shaped or self.data.dtype != np.uint8 or any(array.dtype != np.int64 for array in places):
+            raise ValueError("packed elements: data has to be uint8, starts and ends int64 of one length")
+
     def __len__(self) -> int:
         return len(self.starts)
 

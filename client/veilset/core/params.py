@@ -60,6 +60,11 @@ class Normalization(StrEnum):
     NFC = "nfc"
     EMAIL = "email"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Normalization | None:
+        """A profile by its name with version."""
+        return next((profile for profile in cls if profile.versioned == value), None)
+
     @property
     def versioned(self) -> str:
         """Name with version, as in the contract's NORMALIZATION_…_V1: a changed profile would be a new name."""

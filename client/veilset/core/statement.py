@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from veilset.core.accuracy import attacker_accuracy_limit
@@ -47,9 +49,28 @@ class Statement:
             f"Spent on the budget account up to and with this release: ε = {self.total_epsilon:g}, "
             f"δ = {self.total_delta:g}.\n"
             "Whoever guesses which of two such sets it was, holding both equally likely beforehand and knowing "
-            f"everything else, is right at most {self.attacker_accuracy_limit:.2%} of the time from this release, and at "
-            f"most {self.total_attacker_accuracy_limit:.2%} from everything spent on the account."
+            f"everything else, is right at most {accuracy_text(self.epsilon, self.delta)} of the time from this release, and "
+            f"at most {accuracy_text(self.total_epsilon, self.total_delta)} from everything spent on the account."
         )
+
+
+def accuracy_text(epsilon: float, delta: float) -> str:
+    """`attacker_accuracy_limit` in per cent, never below it and never 100% for less than certainty.
+
+    Two digits, more near 1, and below the millionth of a per cent what is missing: (1 - δ)/(1 + e^ε), cut off.
+    """
+    if delta >= 1.0:
+        return "100%"
+    missing = 100.0 * (1.0 - delta) * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    if missing < 1e-6:
+        return (
+            f"100% less {Context(2, ROUND_FLOOR).create_decimal(missing):.1e}%"
+            if missing
+            else "a little less than 100%"
+        )
+    digits = 2 if missing >= 0.01 else 1 - math.floor(math.log10(missing))
+    cut = Decimal(missing).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR)
+    return f"{100 - cut}%"
 
 
 def make_statement(header: ReleaseHeader) -> Statement:
