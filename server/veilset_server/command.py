@@ -41,7 +41,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
 @click.option(
     "--anchor",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File that remembers charges outside the state folder, best on another volume; default: STATE.anchor.",
+    help="File that remembers charges, outside the state folder, in a folder that exists, best on another volume; default: "
+    "STATE.anchor.",
 )
 @click.option(
     "--embedded-port", type=int, default=0, help="Port of the embedded Valkey; default: the one it had, or a free one."
@@ -102,7 +103,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
     type=float,
     default=30.0,
     show_default=True,
-    help="How long a publish waits for Redis before it answers PENDING.",
+    help="How long a publish waits for Redis to show its charged release before it answers PENDING; with Redis down beforehand "
+    "it fails at once and charges nothing.",
 )
 @click.option(
     "--redis-timeout-seconds",

@@ -57,7 +57,7 @@ def rotate(keys: Sequence[SigningKey], added: SigningKey, now_us: int, overlap_s
     if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
         raise InvalidInput("overlap", f"0 to {MAX_OVERLAP_SECONDS // 86_400} days", overlap_seconds)
     end_us = now_us + int(overlap_seconds * 1e6)
-    older = [replace(key, retires_us=end_us if key.retires_us is None else min(key.retires_us, end_us)) for key in keys]
+    older = [_ended_by(key, end_us) for key in keys]
     found = destroy_retired([added, *older], now_us)
     if sum(key.signs(now_us) for key in found) > MAX_SIGNATURES:
         raise FailedPrecondition(
@@ -77,10 +77,13 @@ def retire(keys: Sequence[SigningKey], named: str, now_us: int) -> list[SigningK
         raise FailedPrecondition(
             "keys: the newest key cannot be retired; rotate with --overlap 0 puts another in its place"
         )
-    ended = [
-        replace(key, retires_us=min(now_us, key.retires_us or now_us)) if key.key_id == named else key for key in keys
-    ]
+    ended = [_ended_by(key, now_us) if key.key_id == named else key for key in keys]
     return destroy_retired(ended, now_us)
+
+
+def _ended_by(key: SigningKey, end_us: int) -> SigningKey:
+    """The key, no longer signing from then on, or from earlier if it was to."""
+    return replace(key, retires_us=end_us if key.retires_us is None else min(key.retires_us, end_us))
 
 
 def destroy_retired(keys: Sequence[SigningKey], now_us: int) -> list[SigningKey]:

@@ -16,8 +16,8 @@ from veilset_server.locks import KeyedLocks
 from veilset_server.merge_work import ElementWork, MergeWork, VectorWork
 from veilset_server.ports import Ledger, UploadSpool, VectorSpool, VectorStore
 from veilset_server.records import StoredSet
+from veilset_server.upload_ids import UploadContent, content_of
 from veilset_server.upload_session import OpenSpool
-from veilset_server.vector_session import LEDGER_PREFIX
 
 log = structlog.get_logger(__name__)
 
@@ -62,18 +62,19 @@ class Merging:
         work = self._work(stored, upload_id, spool)
         length = stored.description.filter.vector_bytes
         try:
+            record = self._ledger.vector_record(stored.set_id)
             with self._files.change_vector(
-                stored.set_id, length, upload_id, touched=work.touched, positions=work.positions
+                stored.set_id, length, upload_id, record, touched=work.touched, positions=work.positions
             ) as vector:
                 new = work.or_into(vector)
         finally:
             work.close()
-        self._ledger.finish_upload(stored.set_id, upload_id, new)
+        self._ledger.finish_upload(stored.set_id, upload_id, new, self._files.vector_root(stored.set_id, length))
         self._files.remove_spool(stored.set_id, upload_id)
 
     def _work(self, stored: StoredSet, upload_id: str, spool: OpenSpool | None) -> MergeWork:
         parameters = stored.description.filter
-        if upload_id.startswith(LEDGER_PREFIX):
+        if content_of(upload_id) is UploadContent.VECTOR:
             pieces = spool or self._files.open_vector_spool(stored.set_id, upload_id, accepted=True)
             return VectorWork(cast(VectorSpool, pieces))
         digests = spool or self._files.open_spool(stored.set_id, upload_id, accepted=True)

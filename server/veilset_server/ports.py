@@ -20,6 +20,7 @@ from veilset_server.records import (
     StoredSet,
     Upload,
     UploadQuota,
+    VectorRecord,
 )
 
 VECTOR_CHUNK_BYTES = CHUNK_BYTES
@@ -90,8 +91,11 @@ class Ledger(Protocol):
     def accept_upload(self, set_id: int, upload_id: str, count: int) -> None:
         """open → merging: the upload's elements are on disk and will be part of the set whatever happens now."""
 
-    def finish_upload(self, set_id: int, upload_id: str, new_elements: int) -> None:
-        """merging → finished, and proven_size grows by ``new_elements``."""
+    def finish_upload(self, set_id: int, upload_id: str, new_elements: int, vector_root: bytes) -> None:
+        """merging → finished, proven_size grows by ``new_elements``, and the raw vector has to be that of ``vector_root``."""
+
+    def vector_record(self, set_id: int) -> VectorRecord:
+        """What the set's raw vector has to be."""
 
     def merging_uploads(self, set_id: int | None = None) -> list[Upload]:
         """Uploads that a crash or a fault left between accepted and finished, of one set or of all, by set and age."""
@@ -238,14 +242,24 @@ class VectorStore(Protocol):
     def create_vector(self, set_id: int, length: int) -> None:
         """A raw vector of ``length`` zero bytes, its blocks allocated; one that is there stays. Raises StorageFull."""
 
-    def read_vector(self, set_id: int, length: int) -> Iterator[NDArray[np.uint8]]:
+    def read_vector(self, set_id: int, length: int, record: VectorRecord) -> Iterator[NDArray[np.uint8]]:
         """The raw vector by chunks of `VECTOR_CHUNK_BYTES`, each a copy that was found to be what was last merged.
 
-        Raises StateCorrupted naming the file at the first chunk that is not, or at once if the file is not as declared.
+        Raises StateCorrupted naming the file at the first chunk that is not, or at once if the file is not as declared or
+        of another age than the ledger's ``record``.
         """
 
+    def vector_root(self, set_id: int, length: int) -> bytes:
+        """SHA-256 of the checksums of the vector as it was last merged, for the ledger. Raises StateCorrupted."""
+
     def change_vector(
-        self, set_id: int, length: int, upload_id: str, touched: Callable[[], Collection[int]], positions: int | None
+        self,
+        set_id: int,
+        length: int,
+        upload_id: str,
+        record: VectorRecord,
+        touched: Callable[[], Collection[int]],
+        positions: int | None,
     ) -> AbstractContextManager[NDArray[np.uint8]]:
         """The raw vector as a writable array of shape (length,), to OR an accepted upload's bits into.
 
@@ -253,7 +267,8 @@ class VectorStore(Protocol):
         many bits it has; None if touched knows without looking. Every chunk that may change is checked; where an earlier
         merge of this same upload was interrupted, what becomes of them is (in a long vector, those that it touches may be
         half-way and pass). The array may be a copy.
-        Behind the block all is on disk, checksums too.
+        Behind the block all is on disk, checksums too; the ledger has to be told their root then. A vector that is ahead of
+        ``record`` by merges of accepted uploads only, as a crash between the two leaves it, passes.
         Raises StateCorrupted naming the file, StorageFull. If the block raises, the merge counts as interrupted.
         """
 
@@ -300,8 +315,11 @@ class Anchor(Protocol):
     def read(self, set_name: str, account: str) -> Mark:
         """The highest mark of the set and of its account; zeros if there is none. Raises StateCorrupted."""
 
+    def prove(self) -> None:
+        """Write what it holds anew, durably. Raises as `write` does."""
+
     def write(self, set_name: str, account: str, mark: Mark) -> None:
-        """Raise both to ``mark``, durably; never lowers one."""
+        """Raise both to ``mark``, durably; never lowers one. Raises StorageFull, Unavailable, StateCorrupted."""
 
 
 class Signer(Protocol):

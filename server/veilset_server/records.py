@@ -40,6 +40,18 @@ class StoredSet:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorRecord:
+    """What the ledger says that a set's raw vector has to be; secret.
+
+    root: SHA-256 of the vector's checksums as the last finished upload left them; b"" if none is finished; None if the ledger
+    is from before it kept this and has not yet taken it on. accepted: ids of the uploads between accepted and finished.
+    """
+
+    root: bytes | None
+    accepted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class UploadQuota:
     """How many uploads may be open. prefixes: what the ids of one principal's uploads begin with; "" means all uploads."""
 

@@ -86,4 +86,6 @@ def _finished(database: sqlite3.Connection) -> dict[str, frozenset[str]]:
         "SELECT upload_id FROM uploads JOIN sets USING (set_id) "
         "WHERE sets.name = ? AND sets.deleted = 0 AND uploads.state = 'finished'"
     )
-    return {name: frozenset(row[0] for row in database.execute(query, (name,))) for name in names}
+    return {
+        name: frozenset(row[0].removeprefix("elements//") for row in database.execute(query, (name,))) for name in names
+    }

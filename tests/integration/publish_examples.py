@@ -37,20 +37,25 @@ KEY = Ed25519PrivateKey.generate()
 
 
 class MemoryAnchor:
-    """Anchor port; ``full`` makes every write fail."""
+    """Anchor port; ``room``: how many more writes succeed, None for all."""
 
     def __init__(self) -> None:
         self.sequences: dict[str, int] = {}
         self.accounts: dict[str, Mark] = {}
-        self.full = False
+        self.room: int | None = None
 
     def read(self, set_name: str, account: str) -> Mark:
         spent = self.accounts.get(account, NOTHING)
         return Mark(self.sequences.get(set_name, 0), spent.nano_epsilon, spent.delta)
 
-    def write(self, set_name: str, account: str, mark: Mark) -> None:
-        if self.full:
+    def prove(self) -> None:
+        if self.room == 0:
             raise StorageFull("anchor: the disk is full")
+        if self.room is not None:
+            self.room -= 1
+
+    def write(self, set_name: str, account: str, mark: Mark) -> None:
+        self.prove()
         before = self.read(set_name, account)
         self.sequences[set_name] = max(mark.sequence, before.sequence)
         self.accounts[account] = mark if mark.nano_epsilon > before.nano_epsilon else before

@@ -18,7 +18,7 @@ from veilset.core.counts import calibrate_count, integer_noise
 from veilset.core.hashing import digests
 from veilset.core.release import CHUNK_BYTES
 from veilset.core.signing import open_manifest
-from veilset.errors import BudgetExceeded, MinimumSizeUnproved
+from veilset.errors import BudgetExceeded, MinimumSizeUnproved, StorageFull
 from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.counting import CountPurchase
 from veilset_server.records import Mark, ReleaseState
@@ -127,14 +127,18 @@ def test_every_release_has_noise_and_a_charge_of_its_own(desk: Desk) -> None:
     assert desk.files.artefacts() == [(1, 1), (1, 2)]
 
 
-def test_an_anchor_that_cannot_be_written_costs_one_charge(desk: Desk) -> None:
-    """The release is told all the same, or every retry would be charged; the next mark covers both."""
+def test_an_anchor_that_fails_after_the_charge_costs_one_charge(desk: Desk) -> None:
+    """The release is told all the same, or every retry would be charged; then nothing is charged until a mark covers it."""
     desk.create()
     desk.upload("one", names(10))
-    desk.anchor.full = True
+    desk.anchor.room = 1
     assert desk.publish("r").state is ReleaseState.PENDING
     assert (desk.account().charges, desk.anchor.read("set", "set")) == (1, NOTHING)
-    desk.anchor.full = False
+    with pytest.raises(StorageFull):
+        desk.publish("s")
+    assert desk.publish("r").sequence == 1  # what is charged is told again
+    assert (desk.account().charges, len(desk.files.artefacts())) == (1, 1)
+    desk.anchor.room = None
     desk.publish("s")
     assert desk.anchor.read("set", "set") == Mark(2, 2 * NANO, charge_delta(2e-9))
 

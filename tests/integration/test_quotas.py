@@ -12,8 +12,9 @@ from storage_examples import description, new_ledger
 
 from veilset.errors import LimitExceeded
 from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.principals import EVERYBODY, make_principal
+from veilset_server.principals import EVERYBODY, Principal, make_principal
 from veilset_server.records import StoredSet, UploadQuota
+from veilset_server.upload_ids import UploadContent, kept_id, prefixes
 
 
 @pytest.fixture
@@ -43,23 +44,36 @@ def test_sets_of_one_owner(ledger: SqliteLedger) -> None:
 
 
 def test_open_uploads(ledger: SqliteLedger) -> None:
-    """Over all sets, by the beginning of their ids; an upload that is there is none more."""
+    """Over all sets, of both contents, by the beginning of their ids; an upload that is there is none more."""
     first, second = add(ledger, "a", "").set_id, add(ledger, "b", "").set_id
-    ab, a = make_principal("a.b", ["producer"], ["*"]), make_principal("a", ["producer"], ["*"])
+    ab, a, vector = (make_principal(name, ["producer"], ["*"]) for name in ("a.b", "a", "vector"))
 
-    def opened(set_id: int, upload_id: str, prefix: str, everybody: int = 6) -> None:
-        ledger.open_upload(set_id, upload_id, UploadQuota((prefix, f"vector:{prefix}"), 2, everybody))
+    def opened(
+        set_id: int,
+        principal: Principal,
+        upload_id: str,
+        content: UploadContent = UploadContent.ELEMENTS,
+        own: int = 2,
+        everybody: int = 8,
+    ) -> None:
+        ledger.open_upload(
+            set_id, kept_id(content, principal, upload_id), UploadQuota(prefixes(principal), own, everybody)
+        )
 
-    opened(first, a.owned("u"), a.owned_prefix)
-    opened(second, "vector:" + a.owned("u"), a.owned_prefix)
+    opened(first, a, "u")
+    opened(second, a, "u", UploadContent.VECTOR)
     with pytest.raises(LimitExceeded, match="max_open_uploads_per_principal = 2"):
-        opened(first, a.owned("v"), a.owned_prefix)
-    opened(first, a.owned("u"), a.owned_prefix)
-    opened(first, ab.owned("u"), ab.owned_prefix)
-    opened(first, ab.owned("v"), ab.owned_prefix)
-    with pytest.raises(LimitExceeded, match="max_open_uploads = 4"):
-        opened(second, "b/u", "b/", everybody=4)
-    ledger.accept_upload(first, a.owned("u"), 1)
-    opened(first, a.owned("v"), a.owned_prefix)
-    with pytest.raises(LimitExceeded, match="max_open_uploads_per_principal = 4"):
-        ledger.open_upload(first, EVERYBODY.owned("w"), UploadQuota(("",), 4, 100))
+        opened(first, a, "v")
+    opened(first, a, "u")
+    opened(first, ab, "u")
+    opened(first, ab, "v")
+    opened(first, vector, "a/u")  # its own, whatever others merge
+    opened(first, vector, "a/v")
+    with pytest.raises(LimitExceeded, match="max_open_uploads_per_principal = 2"):
+        opened(first, vector, "a/w")
+    with pytest.raises(LimitExceeded, match="max_open_uploads = 6"):
+        opened(second, make_principal("b", ["producer"], ["*"]), "u", everybody=6)
+    ledger.accept_upload(first, kept_id(UploadContent.ELEMENTS, a, "u"), 1)
+    opened(first, a, "v")
+    with pytest.raises(LimitExceeded, match="max_open_uploads_per_principal = 6"):
+        opened(first, EVERYBODY, "w", own=6)

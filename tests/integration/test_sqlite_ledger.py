@@ -33,7 +33,9 @@ from veilset.errors import (
 from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.ports import Ledger
-from veilset_server.records import Charge, ReleaseState, SetDescription, UploadState
+from veilset_server.records import Charge, ReleaseState, SetDescription, UploadState, VectorRecord
+
+ROOT = bytes(range(32))
 
 
 @pytest.fixture
@@ -120,14 +122,16 @@ def test_an_upload_goes_from_open_over_merging_to_finished(ledger: SqliteLedger)
     assert ledger.open_upload(set_id, "u").state is UploadState.OPEN
     assert (ledger.open_uploads(set_id), ledger.finished_uploads(set_id)) == (1, 0)
     with pytest.raises(FailedPrecondition):
-        ledger.finish_upload(set_id, "u", 1)
+        ledger.finish_upload(set_id, "u", 1, ROOT)
     ledger.accept_upload(set_id, "u", 12)
     with pytest.raises(FailedPrecondition):
         ledger.accept_upload(set_id, "u", 13)
     assert [(upload.upload_id, upload.count) for upload in ledger.merging_uploads()] == [("u", 12)]
-    ledger.finish_upload(set_id, "u", 9)
+    assert ledger.vector_record(set_id) == VectorRecord(b"", ("u",))
+    ledger.finish_upload(set_id, "u", 9, ROOT)
     with pytest.raises(FailedPrecondition):
-        ledger.finish_upload(set_id, "u", 9)
+        ledger.finish_upload(set_id, "u", 9, ROOT)
+    assert ledger.vector_record(set_id) == VectorRecord(ROOT)
     assert ledger.merging_uploads() == []
     finished = ledger.open_upload(set_id, "u")
     assert (finished.state, finished.count) == (UploadState.FINISHED, 12)
@@ -140,12 +144,12 @@ def test_uploads_go_with_their_set(ledger: SqliteLedger) -> None:
     first = add_set(ledger).set_id
     ledger.open_upload(first, "u")
     ledger.accept_upload(first, "u", 3)
-    ledger.finish_upload(first, "u", 3)
+    ledger.finish_upload(first, "u", 3, ROOT)
     ledger.delete_set("guests")
     for step in (
         ledger.open_upload,
         lambda i, u: ledger.accept_upload(i, u, 3),
-        lambda i, u: ledger.finish_upload(i, u, 3),
+        lambda i, u: ledger.finish_upload(i, u, 3, ROOT),
     ):
         with pytest.raises(NotFound):
             step(first, "u")

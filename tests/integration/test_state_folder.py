@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from storage_examples import StoppedClock, add_set, changing, charge_of, digests_of, publish
+from storage_examples import UNRECORDED, StoppedClock, add_set, changing, charge_of, digests_of, publish
 
 from veilset.errors import FailedPrecondition, StateCorrupted, VeilsetError
 from veilset_server.adapters.folder_format import FORMAT_NAME, FORMAT_VERSION
@@ -40,7 +40,7 @@ def state(tmp_path: Path) -> Path:
             spool.append(1, digests_of(1))
             spool.close()
         opened.ledger.accept_upload(stored.set_id, "finished", 5)
-        opened.ledger.finish_upload(stored.set_id, "finished", 5)
+        opened.ledger.finish_upload(stored.set_id, "finished", 5, opened.files.vector_root(stored.set_id, length))
         opened.files.write_artefact(stored.set_id, 1, iter([b"noise"]), 5)
         publish(opened.ledger, stored, "r", charge_of())
     return path
@@ -321,7 +321,7 @@ def test_a_damaged_vector_is_its_own_sets_trouble(
         os.truncate(path, length)
     for _ in range(2):
         with open_state(state, CLOCK) as opened, pytest.raises(StateCorrupted, match=f"vectors/{name}"):
-            opened.files.read_vector(1, 8192)
+            opened.files.read_vector(1, 8192, UNRECORDED)
         assert f"file=vectors/{name}" in capsys.readouterr().out
     assert (path.stat().st_size if path.exists() else None) == length
 

@@ -17,7 +17,7 @@ from veilset.errors import FailedPrecondition, InvalidInput
 from veilset_server.adapters.rpc.call_log import CallLog
 from veilset_server.adapters.rpc.watching import CallObserver, WatchingInterceptor
 from veilset_server.delivery import Delivery
-from veilset_server.ports import Ledger, ReleaseStore
+from veilset_server.ports import Anchor, Ledger, ReleaseStore
 from veilset_server.publishing import Publishing
 from veilset_server.settings import Settings
 
@@ -89,12 +89,20 @@ class Monitoring:
         return WatchingInterceptor(self._observers, methods)
 
     def store(self, store: ReleaseStore) -> ReleaseStore:
-        """The same store, measured where that is asked for; so the next two."""
+        """The same store, measured where that is asked for; so the next three."""
         if self._instruments is None:
             return store
         from veilset_server.adapters.metrics.measured import MeasuredStore
 
         return MeasuredStore(store, self._instruments)
+
+    def anchor(self, anchor: Anchor) -> Anchor:
+        """The same anchor."""
+        if self._instruments is None:
+            return anchor
+        from veilset_server.adapters.metrics.measured import MeasuredAnchor
+
+        return MeasuredAnchor(anchor, self._instruments)
 
     def delivery(self, *arguments: Any) -> Delivery:
         """A `Delivery` of these arguments."""

@@ -1,4 +1,5 @@
-"""Whose call is being served: set by the gate at its beginning, read where something comes to belong to the caller."""
+"""Whose call is being served: set by the gate at its beginning, read where something comes to belong to the caller. And why
+it was refused, for the log."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from contextvars import ContextVar
 from veilset_server.principals import EVERYBODY, Principal
 
 _current: ContextVar[Principal] = ContextVar("veilset_principal", default=EVERYBODY)
+_refusal: ContextVar[str] = ContextVar("veilset_refusal", default="")
 
 
 def current_principal() -> Principal:
@@ -17,3 +19,13 @@ def current_principal() -> Principal:
 def serve_for(principal: Principal) -> None:
     """This task now serves that principal; each call has a task of its own."""
     _current.set(principal)
+
+
+def refuse_for(reason: str) -> None:
+    """This task's call ends with an error of that reason (`VeilsetError.reason`)."""
+    _refusal.set(reason)
+
+
+def refusal_reason() -> str:
+    """Why this task's call ended; "" where no error of ours ended it."""
+    return _refusal.get()

@@ -17,8 +17,9 @@ import grpc
 import structlog
 from grpc_status import rpc_status
 
-from veilset.errors import VeilsetError
+from veilset.errors import FailedPrecondition, MinimumSizeUnproved, VeilsetError
 from veilset.rich_errors import to_status
+from veilset_server.adapters.rpc.caller import refuse_for
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +40,8 @@ async def abort(context: grpc.aio.ServicerContext[Request, Response], error: Bas
     """End the call with ``error``'s status."""
     if not isinstance(error, VeilsetError):
         error = _conceal(error)
+    # That a promised min_size is not proved depends on the elements, so the log does not tell it from other refusals.
+    refuse_for(FailedPrecondition.reason if isinstance(error, MinimumSizeUnproved) else error.reason)
     try:
         await context.abort_with_status(rpc_status.to_status(to_status(error)))
     except grpc.aio.AbortError:
