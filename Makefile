@@ -35,7 +35,7 @@ demo: setup-demo ## The main job on a real list; DEMO_FILE=list.txt takes yours.
 	$(BIN)/veilset demo --state .demo/state $(if $(DEMO_FILE),--file '$(DEMO_FILE)')
 
 test: setup ## All tests but the long suites, in under five minutes.
-	$(BIN)/python -m pytest -m 'not audit and not faults and not large and not spark and not soak and not deploy and not security' -n auto --dist loadfile
+	$(BIN)/python -m pytest -m 'not audit and not faults and not large and not spark and not soak and not deploy and not security' -n 4 --dist loadfile
 
 lint: setup ## ruff, mypy --strict, import-linter, buf.
 	$(BIN)/ruff check .
@@ -68,7 +68,7 @@ spark: setup $(VENV)/spark.stamp ## A data frame's column into a set by a real S
 	$(BIN)/python -m pytest -m spark -s
 
 security: setup ## Hostile clients at full size: resets, stalls, floods, guesses; honest ones' times beside them.
-	$(BIN)/python -m pytest -m security -s tests/e2e tests/statistical
+	$(BIN)/python -m pytest -m security -s tests/e2e tests/integration tests/statistical
 
 soak: setup ## SOAK_MINUTES=30 of mixed load with restarts and Redis failures.
 	$(BIN)/python -m pytest -m soak -s tests/faults/test_soak.py

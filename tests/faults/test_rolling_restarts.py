@@ -106,7 +106,7 @@ class Load:
 @pytest.mark.parametrize(
     ("restarts", "drain_seconds"),
     [
-        (3, 10.0),
+        pytest.param(3, 10.0, marks=pytest.mark.faults),
         pytest.param(50, 10.0, marks=pytest.mark.faults),
         pytest.param(10, 0.0, marks=pytest.mark.faults),  # no time at all: streams are cut
     ],

@@ -176,6 +176,7 @@ for _ in range(int(times)):
 """
 
 
+@pytest.mark.security
 @pytest.mark.parametrize("read", READS)
 def test_no_answer_takes_much_memory(read: str, hostile: HostileRedis, set_name: str) -> None:
     """400 MB of each kind of answer are poured into a process of its own, and it never holds a quarter of one."""
