@@ -95,7 +95,14 @@ def test_the_attackers_limit_is_never_understated(epsilon: float, delta: float) 
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "text"),
-    [(0, 0, "50.00%"), (3, 0, "95.26%"), (10, 0, "99.9955%"), (64, 0, "100% less 1.6e-26%"), (1, 1, "100%")],
+    [
+        (0, 0, "50.00%"),
+        (3, 0, "95.26%"),
+        (10, 0, "99.9955%"),
+        (64, 0, "100% less 1.6e-26%"),
+        (744, 0, "a little less than 100%"),
+        (1, 1, "100%"),
+    ],
 )
 def test_the_attackers_limit_in_words(epsilon: float, delta: float, text: str) -> None:
     """1 - 1/(1 + e^10) = 0.9999546; 1/(1 + e^64) = 1.604e-28; only δ = 1 is certainty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -61,13 +62,12 @@ def accuracy_text(epsilon: float, delta: float) -> str:
     """
     if delta >= 1.0:
         return "100%"
-    missing = 100.0 * (1.0 - delta) * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    odds = math.exp(-epsilon)
+    if odds < sys.float_info.min:  # a float has too few digits for it, or none
+        return "a little less than 100%"
+    missing = 100.0 * (1.0 - delta) * odds / (1.0 + odds)
     if missing < 1e-6:
-        return (
-            f"100% less {Context(2, ROUND_FLOOR).create_decimal(missing):.1e}%"
-            if missing
-            else "a little less than 100%"
-        )
+        return f"100% less {Context(2, ROUND_FLOOR).create_decimal(missing):.1e}%"
     digits = 2 if missing >= 0.01 else 1 - math.floor(math.log10(missing))
     cut = Decimal(missing).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR)
     return f"{100 - cut}%"
