@@ -54,7 +54,8 @@ def told(connection: Service) -> list[object]:
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
 def test_a_restart_carries_on(end: str, start_service: Callable[..., ServiceProcess]) -> None:
     """Sets, budgets, raw vectors and releases stay, byte for byte, under the same addresses; an orphaned Valkey goes."""
-    service = start_service(port=unused_port())
+    service = start_service("--embedded-port", unused_port(), port=unused_port())
+    service.options = ()  # the port is remembered; a default one may be another test's by the time that we are back
     with service.connect() as connection:
         fill(connection)
         before = (told(connection), redis_content(service.redis), raw_vector(service.state, "unpublished"))

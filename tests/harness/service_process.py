@@ -25,8 +25,9 @@ STOP_SECONDS = 30.0
 class ServiceProcess:
     """``veilset serve`` on a state folder and a free port; may be stopped, killed and started again on the same two.
 
-    port: which one, for a service that will be started again; else the system chooses. program: what Python runs in
-    place of ``-m veilset``. log_path: where its standard error goes, over all its starts.
+    options: of every start; may be changed between two. port: which one, for a service that will be started again; else
+    the system chooses. program: what Python runs in place of ``-m veilset``. log_path: where its standard error goes, over
+    all its starts.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class ServiceProcess:
         self.public_key = ""
         self.metrics = ""
         self._port = port
-        self._options = options
+        self.options = options
         self._program = program
         self._process: subprocess.Popen[str] | None = None
         self._children: list[psutil.Process] = []
@@ -53,7 +54,7 @@ class ServiceProcess:
         own = ["serve", "--state", str(self.state), "--port", str(self._port), "--json"]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self._program, *own, *map(str, self._options)],
+                [sys.executable, *self._program, *own, *map(str, self.options)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
