@@ -9,7 +9,6 @@ answering; how old it may become is for the caller to say. The sequence never go
 from __future__ import annotations
 
 import copy
-import secrets
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -21,6 +20,7 @@ from veilset.age import check_max_age, refuse_stale
 from veilset.core.decoding import Rule
 from veilset.errors import InvalidInput, Unavailable, VeilsetError
 from veilset.fetching import make_demands
+from veilset.jitter import jitter
 from veilset.notifications import Notifications
 from veilset.questions import Questions
 from veilset.reader import view_of
@@ -228,5 +228,4 @@ def follow(
 
 
 def _jitter() -> float:
-    """Between 0.8 and 1.2, so that a crowd of readers does not ask in step."""
-    return 0.8 + 0.4 * secrets.randbelow(1001) / 1000
+    return jitter(0.8, 1.2)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.age import ReleaseAge
+from veilset.answers import Answers, Reading
 from veilset.core import columns
 from veilset.core.decoding import Decoder, Rule, count_ones_per_element
 from veilset.core.element_digests import digest_batch
@@ -32,7 +33,7 @@ from veilset.sources import RedisSource
 from veilset.spec import Spec
 
 
-class RemoteView:
+class RemoteView(Answers):
     """One release in Redis, asked bit by bit; made by `veilset.remote`, used as a context manager. Thread-safe.
 
     **Redis sees the positions asked for, and the bits cannot be checked**: see `veilset.remote`. header, decoder: as of `View`.
@@ -52,23 +53,8 @@ class RemoteView:
         """As `View.age_seconds`."""
         return self._age.seconds
 
-    def __contains__(self, element: Element) -> bool:
-        return bool(self.contains_many([element])[0])
-
-    def contains_many(self, elements: Iterable[Element]) -> NDArray[np.bool_]:
-        """Whether each element is taken for a member; bool, shape (n,)."""
-        found = [self.decoder.decide(ones, distinct) for _, ones, distinct in self.read_batches(elements)]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.bool_)
-
-    def scores(self, elements: Iterable[Element]) -> NDArray[np.float64]:
-        """Log-likelihood ratio (nats) of each element being a member; float64, shape (n,)."""
-        found = [self.decoder.scores(ones, distinct) for _, ones, distinct in self.read_batches(elements)]
-        return np.concatenate(found) if found else np.zeros(0)
-
-    def posteriors(self, elements: Iterable[Element], prior: float) -> NDArray[np.float64]:
-        """Probability of each element being a member, given the prior probability; float64, shape (n,)."""
-        found = [self.decoder.posteriors(ones, distinct, prior) for _, ones, distinct in self.read_batches(elements)]
-        return np.concatenate(found) if found else np.zeros(0)
+    def _read(self, elements: Iterable[Element]) -> Iterator[Reading]:
+        return ((ones, distinct) for _, ones, distinct in self.read_batches(elements))
 
     def read_batches(
         self, elements: Iterable[Element], start: int = 0

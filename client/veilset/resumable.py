@@ -5,7 +5,6 @@ Pieces that are not acknowledged yet are kept, at most `WINDOW` of them, so that
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +18,7 @@ import grpc
 
 from veilset.endpoint import Endpoint
 from veilset.errors import InvalidInput, Unavailable, VeilsetError
+from veilset.jitter import jitter
 from veilset.rich_errors import from_rpc_error
 
 WINDOW = 16
@@ -122,9 +122,7 @@ class ResumableStream(ABC, Generic[Request, Response, Result]):
                 rest = away_since + limit - now
                 if rest <= 0:
                     raise
-                time.sleep(
-                    min(pause * (0.5 + secrets.randbelow(501) / 1000), rest)
-                )  # so that not all come back at once
+                time.sleep(min(pause * jitter(0.5, 1.0), rest))
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _attempt(self) -> Result:

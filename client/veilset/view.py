@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.age import ReleaseAge
+from veilset.answers import Answers, Reading
 from veilset.core import bitset, columns
 from veilset.core.bounded_interval import check_confidence
 from veilset.core.comparable import check_comparable
@@ -35,7 +36,7 @@ BATCH = columns.BATCH
 Candidate = TypeVar("Candidate", str, bytes, str | bytes)
 
 
-class View:
+class View(Answers):
     """One checked release in memory. Immutable and thread-safe.
 
     header: what the release says of itself. decoder: the threshold and the predicted error rates of the answers below.
@@ -78,24 +79,6 @@ class View:
         view = View(self.header, self._manifest, self._vector, decoder, self._key)
         view.offline, view._age = self.offline, self._age
         return view
-
-    def __contains__(self, element: Element) -> bool:
-        return bool(self.contains_many([element])[0])
-
-    def contains_many(self, elements: Iterable[Element]) -> NDArray[np.bool_]:
-        """Whether each element is taken for a member; bool, shape (n,). Raises InvalidInput for what is no element."""
-        found = [self.decoder.decide(ones, distinct) for ones, distinct in self._read(elements)]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.bool_)
-
-    def scores(self, elements: Iterable[Element]) -> NDArray[np.float64]:
-        """Log-likelihood ratio (nats) of each element being a member; float64, shape (n,)."""
-        found = [self.decoder.scores(ones, distinct) for ones, distinct in self._read(elements)]
-        return np.concatenate(found) if found else np.zeros(0)
-
-    def posteriors(self, elements: Iterable[Element], prior: float) -> NDArray[np.float64]:
-        """Probability of each element being a member, given the prior probability; float64, shape (n,)."""
-        found = [self.decoder.posteriors(ones, distinct, prior) for ones, distinct in self._read(elements)]
-        return np.concatenate(found) if found else np.zeros(0)
 
     @overload
     def filter(self, candidates: NDArray[Any], max_false_positive_rate: float | None = None) -> NDArray[Any]: ...
@@ -196,11 +179,10 @@ class View:
             return self
         return self.deciding(max_false_positive_rate=max_false_positive_rate)
 
-    def _read(self, elements: Iterable[Element]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Ones and distinct positions of each element, batch by batch, so that memory does not grow with the input."""
+    def _read(self, elements: Iterable[Element]) -> Iterator[Reading]:
         return map(self._count, self._digests(elements))
 
-    def _count(self, hashed: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _count(self, hashed: NDArray[np.uint64]) -> Reading:
         """Ones and distinct positions of each digest."""
         return readings_per_element(self._vector, self.header.filter, hashed)
 
