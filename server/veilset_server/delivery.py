@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
+from veilset.core.release import ReleaseHeader
 from veilset.core.signing import open_manifest
 from veilset.errors import NotFound, ReleaseRejected, StateCorrupted
 from veilset_server.locks import KeyedLocks
@@ -132,17 +133,17 @@ class Delivery:
         self._retire_overdue(set_name)
         published = self._ledger.releases_in_state(ReleaseState.PUBLISHED)
         releases = [release for release in reversed(published) if set_name in (None, release.set_name)]
-        counts = {(release.set_name, release.sequence): chunk_count(release) for release in releases}
-        turn = set() if whole else self._rota.turn((*release, count) for release, count in counts.items())
-        for release in releases:
+        headers = [open_manifest(release.manifest) for release in releases]
+        places = ((header.set_name, header.sequence, len(header.chunk_sha256)) for header in headers)
+        turn = set() if whole else self._rota.turn(places)
+        for release, header in zip(releases, headers, strict=True):
             name, sequence = release.set_name, release.sequence
-            chunks = range(counts[name, sequence])
+            chunks = range(len(header.chunk_sha256))
+            compare = chunks if whole else [index for index in chunks if (name, sequence, index) in turn]
             try:
                 checked += 1
                 with outage.of(name):
-                    restored += self._restore(
-                        release, chunks if whole else [index for index in chunks if (name, sequence, index) in turn]
-                    )
+                    restored += self._restore(release, header, compare)
             except (StateCorrupted, ReleaseRejected, NotFound) as error:  # the others still can be
                 file = error.details.get("file", "")
                 log.error("cannot restore", set=name, sequence=sequence, reason=error.reason, file=file)  # noqa: TRY400
@@ -162,13 +163,13 @@ class Delivery:
             with self.locks[name]:
                 self._retire(name)
 
-    def _restore(self, release: StoredRelease, compare: Collection[int]) -> int:
+    def _restore(self, release: StoredRelease, header: ReleaseHeader, compare: Collection[int]) -> int:
         """Returns how many keys were restored; the pointer counts as one."""
         with self.locks[release.set_name]:
             current = self._ledger.get_release(release.set_name, release.sequence)
             if current.state is not ReleaseState.PUBLISHED:
                 return 0  # deleted or retired meanwhile
-            return self._restoring.restore(release, compare)
+            return self._restoring.restore(release, header, compare)
 
     def let_lost_go(self, set_name: str) -> None:
         """After a confirmed loss: let go of the releases that only the store still knew, but for the one that it points at.

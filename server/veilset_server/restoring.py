@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 
 from veilset.core.redis_keys import MANIFEST
-from veilset.core.release import CHUNK_BYTES, check_chunk
+from veilset.core.release import CHUNK_BYTES, ReleaseHeader, check_chunk
 from veilset.core.signing import open_manifest
 from veilset_server.ports import ReleaseStore, VectorStore
 from veilset_server.records import StoredRelease
@@ -37,13 +37,13 @@ class Restoring:
         for index, chunk in enumerate(self._files.read_artefact(release.set_id, release.sequence, CHUNK_BYTES)):
             yield check_chunk(header, index, chunk)
 
-    def restore(self, release: StoredRelease, compare: Collection[int]) -> int:
+    def restore(self, release: StoredRelease, header: ReleaseHeader, compare: Collection[int]) -> int:
         """Make the release's keys what they should be, and the pointer point at it or further; returns how many were not.
 
-        compare: chunks to compare by content; all others by their length. Where the pointer has to move, all are compared.
+        header: the release's own. compare: chunks to compare by content; all others by their length. Where the pointer has
+        to move, all are compared.
         Raises StateCorrupted, ReleaseRejected (the artefact is damaged: the pointer stays), Unavailable.
         """
-        header = open_manifest(release.manifest)
         behind = self._store.latest(release.set_name) < release.sequence
         wrong = set(
             self._store.missing_chunks(release.set_name, release.sequence, release.manifest, header.chunk_sizes)
