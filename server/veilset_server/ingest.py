@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from veilset.core.params import FilterParameters, Normalization
@@ -27,6 +28,7 @@ from veilset_server.vector_session import VectorSession, check_built_with
 
 AnySession = UploadSession[Any]
 Session = TypeVar("Session", bound=AnySession)
+Spool = TypeVar("Spool")
 
 
 class Ingest:
@@ -56,9 +58,8 @@ class Ingest:
         Raises NotFound, InvalidInput, LimitExceeded (too many are open), and StateCorrupted where a file of the set is damaged.
         """
         _check_upload_id(upload_id)
-        return self._open(
-            self._ledger.get_set(set_name), UploadContent.ELEMENTS, upload_id, principal, self._element_session
-        )
+        make = partial(_make_session, ElementSession, self._files.open_spool)
+        return self._open(self._ledger.get_set(set_name), UploadContent.ELEMENTS, upload_id, principal, make)
 
     def open_merge(
         self,
@@ -72,7 +73,8 @@ class Ingest:
         _check_upload_id(upload_id)
         stored = self._ledger.get_set(set_name)
         check_built_with(stored.description, built_with, normalization)
-        return self._open(stored, UploadContent.VECTOR, upload_id, principal, self._vector_session)
+        make = partial(_make_session, VectorSession, self._files.open_vector_spool)
+        return self._open(stored, UploadContent.VECTOR, upload_id, principal, make)
 
     def _open(
         self,
@@ -103,16 +105,6 @@ class Ingest:
                 session.close()
                 raise
             return session
-
-    def _element_session(self, stored: StoredSet, upload: Upload) -> ElementSession:
-        is_open = upload.state is UploadState.OPEN
-        spool = self._files.open_spool(stored.set_id, upload.upload_id) if is_open else None
-        return ElementSession(stored, upload, spool)
-
-    def _vector_session(self, stored: StoredSet, upload: Upload) -> VectorSession:
-        is_open = upload.state is UploadState.OPEN
-        spool = self._files.open_vector_spool(stored.set_id, upload.upload_id) if is_open else None
-        return VectorSession(stored, upload, spool)
 
     def close(self, session: AnySession) -> None:
         """The stream ended, in whatever way; what is held stays for a resume."""
@@ -153,6 +145,17 @@ class Ingest:
         """Drop open uploads that nobody opened or added to for long; returns how many."""
         with self._guard:  # none is opened meanwhile
             return self._abandoned.drop()
+
+
+def _make_session(
+    make: Callable[[StoredSet, Upload, Spool | None], Session],
+    open_spool: Callable[[int, str], Spool],
+    stored: StoredSet,
+    upload: Upload,
+) -> Session:
+    """A session on the upload's spool; on none if it is finished."""
+    is_open = upload.state is UploadState.OPEN
+    return make(stored, upload, open_spool(stored.set_id, upload.upload_id) if is_open else None)
 
 
 def _check_upload_id(upload_id: str) -> None:

@@ -15,17 +15,9 @@ from veilset_server.adapters.entropy import SystemClock
 from veilset_server.adapters.key_file import change_keys, public_pem, read_keys
 from veilset_server.durations import parse_duration
 from veilset_server.key_rotation import SigningKey, new_key, retire, rotate
+from veilset_server.state_option import state_folder
 
 _REMINDER = "a running service takes this up on SIGHUP"
-
-state_folder = click.option(
-    "--state",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="VEILSET_SERVE_STATE",
-    default=Path("veilset-state"),
-    show_default=True,
-    help="State folder of the service; also from VEILSET_SERVE_STATE, as `serve` takes it.",
-)
 
 
 @click.group("keys", short_help="Show and rotate the signing keys.")

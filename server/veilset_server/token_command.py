@@ -15,19 +15,11 @@ from veilset_server.adapters.entropy import SystemClock
 from veilset_server.adapters.token_file import TokenFile
 from veilset_server.durations import parse_duration
 from veilset_server.principals import Role, make_principal
+from veilset_server.state_option import state_folder
 from veilset_server.tokens import TokenRecord, make_token, make_token_id, token_hash
 
 LONGEST_SECONDS = 10 * 365 * 86_400
 NEVER = "never"
-
-state_folder = click.option(
-    "--state",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="VEILSET_SERVE_STATE",
-    default=Path("veilset-state"),
-    show_default=True,
-    help="State folder of the service; also from VEILSET_SERVE_STATE, as `serve` takes it.",
-)
 
 
 def _parse_expiry(context: click.Context, parameter: click.Parameter, value: str) -> int | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from functools import wraps
 from typing import NoReturn, TypeVar
 
@@ -67,6 +68,27 @@ def unary(
     async def guarded(self: Self, request: Request, context: grpc.aio.ServicerContext[Request, Response]) -> Response:
         try:
             return await method(self, request, context)
+        except Exception as error:  # noqa: BLE001 - nothing may pass by the table
+            await abort(context, error)
+
+    return guarded
+
+
+def streaming(
+    method: Callable[
+        [Self, AsyncIterator[Request], grpc.aio.ServicerContext[Request, Response]], AsyncGenerator[Response, None]
+    ],
+) -> Callable[[Self, AsyncIterator[Request], grpc.aio.ServicerContext[Request, Response]], AsyncIterator[Response]]:
+    """The same for a handler of two streams."""
+
+    @wraps(method)
+    async def guarded(
+        self: Self, requests: AsyncIterator[Request], context: grpc.aio.ServicerContext[Request, Response]
+    ) -> AsyncIterator[Response]:
+        try:
+            async with aclosing(method(self, requests, context)) as responses:
+                async for response in responses:
+                    yield response
         except Exception as error:  # noqa: BLE001 - nothing may pass by the table
             await abort(context, error)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc, merge_pb2
 from veilset_server.adapters.rpc.caller import current_principal
 from veilset_server.adapters.rpc.convert import budget_message, plan_message, release_message, set_message
-from veilset_server.adapters.rpc.errors import abort, unary
+from veilset_server.adapters.rpc.errors import streaming, unary
 from veilset_server.adapters.rpc.paging import MAX_PAGE, MAX_SEQUENCE, page_size, release_page, sequence_token
 from veilset_server.adapters.rpc.pending import PendingReleases
 from veilset_server.adapters.rpc.planning import Planner
@@ -117,25 +117,17 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         await self._run(self._use.sets.delete, request.name)
         return pb.DeleteSetResponse()
 
-    async def AddElements(
+    @streaming
+    def AddElements(
         self, request_iterator: AsyncIterator[pb.AddElementsRequest], context: Context
-    ) -> AsyncIterator[pb.AddElementsResponse]:
-        try:
-            async with aclosing(self._uploads.serve(request_iterator, ElementUpload())) as responses:
-                async for response in responses:
-                    yield response
-        except Exception as error:  # noqa: BLE001 - nothing may pass by the table
-            await abort(context, error)
+    ) -> AsyncGenerator[pb.AddElementsResponse, None]:
+        return self._uploads.serve(request_iterator, ElementUpload())
 
-    async def MergeVector(
+    @streaming
+    def MergeVector(
         self, request_iterator: AsyncIterator[merge_pb2.MergeVectorRequest], context: Context
-    ) -> AsyncIterator[merge_pb2.MergeVectorResponse]:
-        try:
-            async with aclosing(self._uploads.serve(request_iterator, VectorUpload())) as responses:
-                async for response in responses:
-                    yield response
-        except Exception as error:  # noqa: BLE001 - nothing may pass by the table
-            await abort(context, error)
+    ) -> AsyncGenerator[merge_pb2.MergeVectorResponse, None]:
+        return self._uploads.serve(request_iterator, VectorUpload())
 
     @unary
     async def PublishRelease(self, request: pb.PublishReleaseRequest, context: Context) -> pb.PublishReleaseResponse:
