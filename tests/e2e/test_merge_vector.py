@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from merged_sets import BITS, ELEMENTS, create
 
-from harness.raw_calls import Failure, RawUpload, fails, finish, open_upload, raw_batch, upload
+from harness.raw_calls import Failure, RawUpload, finish, open_upload, raw_batch, refuse_publishing, upload
 from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
@@ -24,12 +24,6 @@ def shape(service: ServiceProcess, set_name: str) -> FilterParameters:
     """An empty set under ``set_name``."""
     with service.connect() as connection:
         return create(connection, set_name)
-
-
-def refuse_publishing(stub: MembershipServiceStub, set_name: str) -> None:
-    """Nothing was finished, so there is nothing to publish."""
-    refusal = fails(stub.PublishRelease, pb.PublishReleaseRequest(set_name=set_name, request_id="r"))
-    assert (refusal.code, refusal.reason) == ("FAILED_PRECONDITION", "FAILED_PRECONDITION")
 
 
 def failing(stub: MembershipServiceStub, *messages: merge_pb2.MergeVectorRequest) -> Failure:

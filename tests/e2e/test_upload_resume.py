@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from harness.programs import unused_port
-from harness.raw_calls import RawUpload, digest_batch, fails, finish, hashed, open_upload, raw_batch
+from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch, refuse_publishing
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
 from veilset.core.columns import BATCH
@@ -16,7 +16,6 @@ from veilset.core.params import FilterParameters
 from veilset.core.wire import filter_from_proto
 from veilset.errors import AlreadyExists, InvalidInput, UploadMismatch
 from veilset.service import Service
-from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 ELEMENTS = [b"element %d" % number for number in range(1000)]
@@ -32,13 +31,6 @@ def shape(service: ServiceProcess, set_name: str) -> FilterParameters:
     """An empty set under ``set_name``."""
     with service.connect() as connection:
         return create(connection, set_name)
-
-
-def refuse_publishing(stub: MembershipServiceStub, set_name: str) -> None:
-    """Nothing was finished, so there is nothing to publish, and asking costs nothing."""
-    refusal = fails(stub.PublishRelease, pb.PublishReleaseRequest(set_name=set_name, request_id="r"))
-    assert (refusal.code, refusal.reason) == ("FAILED_PRECONDITION", "FAILED_PRECONDITION")
-    assert stub.GetBudget(pb.GetBudgetRequest(set_name=set_name)).budget.charges == 0
 
 
 def test_open_tells_how_to_hash_and_where_to_go_on(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from full_disk import fill_up, small_disk
 from ledger_copy import read_ledger
 from stricken import wait_for
 
 from harness.fault_tally import Trying
+from harness.full_disk import fill_up, small_disk
 from harness.raw_calls import RawUpload, fails, failure_of, finish, open_upload, raw_batch
 from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.redis_server import RedisServer

@@ -17,10 +17,10 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from full_disk import fill_up, small_disk
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from harness.full_disk import fill_up, small_disk
 from harness.leaks import Seen, shared_windows
 from harness.metrics import samples as parsed
 from harness.metrics import scrape_text, value

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from ledger_copy import read_ledger
 from redis import Redis
-from stricken import wait_for
+from stricken import create_small_set, wait_for
 
 from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
@@ -38,18 +38,7 @@ MINUTE = 60.0
 
 def create(service: Service) -> None:
     """A set of three chunks with two releases."""
-    service.create_set(
-        "s",
-        size=1000,
-        epsilon=1,
-        adjacency="add-remove",
-        delta=1e-9,
-        bits=BITS,
-        hashes=1,
-        budget_epsilon=10,
-        allow_poor_utility=True,
-    )
-    service.add("s", ["a", "b"])
+    create_small_set(service, BITS)
     for request_id in ("1", "2"):
         assert service.publish("s", request_id=request_id).state == "published"
 

@@ -167,14 +167,19 @@ def _anchor(content: bytes) -> None:
     assert mark.sequence >= 0 <= mark.nano_epsilon
 
 
-def _sealed_anchor(content: bytes) -> None:
+def _sealed(content: bytes, read: Callable[[bytes], None]) -> None:
+    """Read a JSON object with its checksum made right."""
     try:
         fields = json.loads(content)
         text = json.dumps(fields, sort_keys=True)
     except (ValueError, RecursionError):
         return
     if isinstance(fields, dict):
-        _anchor(json.dumps(fields | {"sha256": hashlib.sha256(text.encode()).hexdigest()}).encode())
+        read(json.dumps(fields | {"sha256": hashlib.sha256(text.encode()).hexdigest()}).encode())
+
+
+def _sealed_anchor(content: bytes) -> None:
+    _sealed(content, _anchor)
 
 
 def _sums(content: bytes) -> None:
@@ -248,13 +253,7 @@ def _tokens(content: bytes) -> None:
 
 
 def _sealed_tokens(content: bytes) -> None:
-    try:
-        fields = json.loads(content)
-        text = json.dumps(fields, sort_keys=True)
-    except (ValueError, RecursionError):
-        return
-    if isinstance(fields, dict):
-        _tokens(json.dumps(fields | {"sha256": hashlib.sha256(text.encode()).hexdigest()}).encode())
+    _sealed(content, _tokens)
 
 
 def _identities(content: bytes) -> None:

@@ -55,6 +55,13 @@ def fails(method: Callable[..., Any], request: object) -> Failure:
     raise AssertionError(f"the call did not fail but answered {answer}")
 
 
+def refuse_publishing(stub: MembershipServiceStub, set_name: str) -> None:
+    """Nothing was finished, so there is nothing to publish, and asking costs nothing."""
+    refusal = fails(stub.PublishRelease, pb.PublishReleaseRequest(set_name=set_name, request_id="r"))
+    assert (refusal.code, refusal.reason) == ("FAILED_PRECONDITION", "FAILED_PRECONDITION")
+    assert stub.GetBudget(pb.GetBudgetRequest(set_name=set_name)).budget.charges == 0
+
+
 def open_upload(set_name: str, upload_id: str) -> pb.AddElementsRequest:
     """An open message."""
     return pb.AddElementsRequest(open=pb.OpenUpload(set_name=set_name, upload_id=upload_id))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +10,8 @@ from pathlib import Path
 import pytest
 from storage_examples import StoppedClock, add_set, changing, charge_of, digests_of, publish, whole
 
+from harness.full_disk import fill_up as fill_up_disk
+from harness.full_disk import small_disk
 from veilset.errors import StorageFull
 from veilset_server.adapters.opened_state import OpenedState, open_state
 
@@ -22,33 +21,13 @@ BYTES = 2 << 20
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[OpenedState]:
     """A state folder on a file system of its own, of 2 MiB."""
-    volume = tmp_path / "volume"
-    volume.mkdir()
-    mounting = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={BYTES}", "tmpfs", str(volume)], capture_output=True, check=False
-    )
-    if not mounting or mounting.returncode != 0:
-        pytest.skip("needs the right to mount a tmpfs")
-    try:
-        with open_state(volume / "state", StoppedClock()) as opened:
-            yield opened
-    finally:
-        subprocess.run(["umount", "--lazy", str(volume)], check=True)  # an exception may still hold a map
+    with small_disk(tmp_path / "volume", BYTES) as volume, open_state(volume / "state", StoppedClock()) as opened:
+        yield opened
 
 
 def fill_up(state: OpenedState) -> Path:
     """Use up the disk to the last byte; removing the file gives the space back."""
-    path = state.folder.path.parent / "ballast"
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 16, 1):
-            while True:
-                try:
-                    file.write(bytes(size))
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-                    break
-    return path
+    return fill_up_disk(state.folder.path.parent)
 
 
 def names(state: OpenedState) -> set[str]:
