@@ -17,8 +17,10 @@ _A2 = np.uint64(0x38495AB5)
 _FIVE = np.uint64(5)
 _33 = np.uint64(33)
 _0 = np.uint64(0)
+_1 = np.uint64(1)
 _EACH_BYTE = np.uint64(0x0101010101010101)
-_TOP_BITS = np.uint64(0x8080808080808080)
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_INDEX_OF_BYTE = np.uint64(0x0001020304050607)
 _8 = np.uint64(8)
 
 
@@ -95,24 +97,36 @@ def hash_packed(
         out[j, 1] = h2
 
 
+@inline
+def _first_byte(bits: np.uint64) -> int:
+    """Which byte holds the lowest one of ``bits``, which are top bits of bytes."""
+    lowest = (bits & (~bits + _1)) >> np.uint64(7)  # 256^i for byte i
+    return int((lowest * _INDEX_OF_BYTE) >> np.uint64(56))
+
+
 @kernel
 def find_byte(data: NDArray[np.uint8], value: int, places: NDArray[np.int64]) -> int:
-    """Where ``value`` is in ``data``, in order, as many as go into ``places``; returns how many there are.
+    """Where ``value`` is in ``data``, in order, as many as go into ``places``, whose rest is overwritten; returns how many
+    there are.
 
-    Eight bytes at a time: x - 1 borrows into the top bit of a byte that is 0 (and perhaps of those above it, so each is looked
-    at then).
+    Eight bytes at a time: adding 127 to the low seven bits of a byte carries into its top bit unless they are all zero, so the
+    top bits that are left name the bytes that are ``value``, and no others.
     """
     count = 0
     pattern = np.uint64(value) * _EACH_BYTE
     whole = len(data) // 8 * 8
     for at in range(0, whole, 8):
         differing = _word(data, np.uint64(at)) ^ pattern
-        if (differing - _EACH_BYTE) & ~differing & _TOP_BITS:
-            for i in range(at, at + 8):
-                if data[i] == value:
-                    if count < len(places):
-                        places[count] = i
-                    count += 1
+        equal = ~(((differing & _LOW_BITS) + _LOW_BITS) | differing | _LOW_BITS)
+        if count < len(places):  # without a branch on whether there is one, which the processor would often guess wrong
+            places[count] = at + _first_byte(equal)
+            count += int(equal != _0)
+            equal &= equal - _1
+        while equal:
+            if count < len(places):
+                places[count] = at + _first_byte(equal)
+            count += 1
+            equal &= equal - _1
     for i in range(whole, len(data)):
         if data[i] == value:
             if count < len(places):

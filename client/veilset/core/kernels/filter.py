@@ -12,7 +12,8 @@ _32 = np.uint64(32)
 _1 = np.uint64(1)
 _3 = np.uint64(3)
 _7 = np.uint64(7)
-_MOST_HASHES = 32
+_BLOCK = 256
+"""Digests whose positions are looked at together."""
 
 
 @inline
@@ -29,6 +30,22 @@ def _position(start: np.uint64, step: np.uint64, i: int, bits: np.uint64) -> np.
     return z_high * m_high + (middle >> _32) + (carry >> _32)
 
 
+@inline
+def _look_up(
+    vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: np.uint64, hashes: int, found: NDArray[np.uint64]
+) -> np.uint8:
+    """Positions of digests (n, 2), n ≤ _BLOCK, into ``found``. Their bytes are read all at once, so that whoever needs them
+    next finds them in the cache instead of waiting for one after the other; what is returned says that they are needed."""
+    for j in range(len(hashed)):
+        start, step = hashed[j, 0], hashed[j, 1] | _1
+        for i in range(hashes):
+            found[j * hashes + i] = _position(start, step, i, bits)
+    read = np.uint8(0)
+    for i in range(len(hashed) * hashes):
+        read ^= vector[found[i] >> _3]
+    return read
+
+
 @kernel
 def insert(vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: int, hashes: int) -> int:
     """Set the positions of digests (n, 2); returns how many digests, one after the other, set at least one new bit.
@@ -36,17 +53,20 @@ def insert(vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: int, has
     No branch and no store depends on what the vector holds (see `veilset.core.bloom`).
     """
     new = 0
-    length = np.uint64(bits)
-    for j in range(len(hashed)):
-        start, step = hashed[j, 0], hashed[j, 1] | _1
-        fresh = np.uint8(0)
-        for i in range(hashes):
-            position = _position(start, step, i, length)
-            byte, mask = position >> _3, np.uint8(np.uint64(0x80) >> (position & _7))
-            before = vector[byte]
-            fresh |= mask & ~before
-            vector[byte] = before | mask
-        new += int((np.uint64(fresh) + np.uint64(255)) >> np.uint64(8))
+    read = np.zeros(1, np.uint8)
+    found = np.empty(_BLOCK * hashes, np.uint64)
+    for first in range(0, len(hashed), _BLOCK):
+        block = hashed[first : first + _BLOCK]
+        read[0] ^= _look_up(vector, block, np.uint64(bits), hashes, found)
+        for j in range(len(block)):
+            fresh = np.uint8(0)
+            for i in range(hashes):
+                position = found[j * hashes + i]
+                byte, mask = position >> _3, np.uint8(np.uint64(0x80) >> (position & _7))
+                before = vector[byte]
+                fresh |= mask & ~before
+                vector[byte] = before | mask
+            new += int((np.uint64(fresh) + np.uint64(255)) >> np.uint64(8))
     return new
 
 
@@ -73,19 +93,21 @@ def count_per_element(
     distinct: NDArray[np.int64],
 ) -> None:
     """Ones among the distinct positions of each digest into ``ones``, their number into ``distinct``; both (n,)."""
-    length = np.uint64(bits)
-    seen = np.empty(_MOST_HASHES, np.uint64)
-    for j in range(len(hashed)):
-        start, step = hashed[j, 0], hashed[j, 1] | _1
-        found = different = 0
-        for i in range(hashes):
-            position = _position(start, step, i, length)
-            again = False
-            for other in range(different):
-                again |= seen[other] == position
-            if not again:
-                seen[different] = position
-                different += 1
-                found += int((np.uint64(vector[position >> _3]) >> (_7 - (position & _7))) & _1)
-        ones[j] = found
-        distinct[j] = different
+    read = np.zeros(1, np.uint8)
+    found = np.empty(_BLOCK * hashes, np.uint64)
+    for first in range(0, len(hashed), _BLOCK):
+        block = hashed[first : first + _BLOCK]
+        read[0] ^= _look_up(vector, block, np.uint64(bits), hashes, found)
+        for j in range(len(block)):
+            own = found[j * hashes : (j + 1) * hashes]
+            set_bits = different = 0
+            for i in range(hashes):
+                position = own[i]
+                again = False
+                for earlier in range(i):
+                    again |= own[earlier] == position
+                if not again:
+                    set_bits += int((np.uint64(vector[position >> _3]) >> (_7 - (position & _7))) & _1)
+                    different += 1
+            ones[first + j] = set_bits
+            distinct[first + j] = different
