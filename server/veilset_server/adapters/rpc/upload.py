@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -85,25 +85,25 @@ class UploadStream:
             session = await self._open(kind, first)
             try:
                 yield kind.opened(session)
-                while not session.finished:
-                    request = await self._streams.next(requests)
-                    if (
-                        request is None
-                    ):  # a cut stream often looks like this too: without finish the end decides nothing
-                        raise OutOfSequence(
-                            "upload: the stream ended without finish; resume it with the same upload id", field="finish"
-                        )
-                    name = request.WhichOneof("message")
-                    if name == kind.content:
+                if session.finished:
+                    return
+                with _ReadAhead(partial(self._streams.next, requests)) as ahead:
+                    while (request := await ahead.next()) is not None:
+                        name = request.WhichOneof("message")
+                        if name == "finish":
+                            finish = partial(self._run, kind.finish, self._ingest, session, request)
+                            yield await self._turns.hold(session.stored.description.name, finish)
+                            return
+                        if name != kind.content:
+                            raise OutOfSequence(
+                                f"upload: behind open come {kind.content} messages, then finish", field="message"
+                            )
+                        ahead.start()
                         yield await self._run(kind.add, session, request)
-                    elif name == "finish":
-                        finish = partial(self._run, kind.finish, self._ingest, session, request)
-                        yield await self._turns.hold(session.stored.description.name, finish)
-                        return
-                    else:
-                        raise OutOfSequence(
-                            f"upload: behind open come {kind.content} messages, then finish", field="message"
-                        )
+                # A cut stream often looks like this too: without finish the end decides nothing.
+                raise OutOfSequence(
+                    "upload: the stream ended without finish; resume it with the same upload id", field="finish"
+                )
             finally:
                 await asyncio.shield(self._run(self._ingest.close, session))
 
@@ -120,3 +120,34 @@ class UploadStream:
 
     async def _run(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+
+
+class _ReadAhead(Generic[Request]):
+    """Receives the next message of a stream while the one before is worked on; a context manager, at whose end it stops."""
+
+    def __init__(self, receive: Callable[[], Coroutine[Any, Any, Request | None]]) -> None:
+        self._receive = receive
+        self._coming: asyncio.Task[Request | None] | None = None
+
+    def start(self) -> None:
+        """Begin to wait for the next message."""
+        self._coming = asyncio.ensure_future(self._receive())
+        self._coming.add_done_callback(_retrieve)
+
+    async def next(self) -> Request | None:
+        """The next message; None at the end. Raises what receiving it raises."""
+        coming, self._coming = self._coming, None
+        return await (self._receive() if coming is None else coming)
+
+    def __enter__(self) -> _ReadAhead[Request]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._coming is not None:
+            self._coming.cancel()
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """A failure that nobody asks for any more, as the stream ended by another one, is no event for asyncio's log."""
+    if not task.cancelled():
+        task.exception()

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from veilset.errors import NotFound, OutOfSequence
-from veilset_server.adapters.durability import new_file, relative_name, storage_errors, sync_file, write_all
+from veilset_server.adapters.durability import (
+    new_file,
+    relative_name,
+    start_writing,
+    storage_errors,
+    sync_file,
+    write_all,
+)
 from veilset_server.adapters.spools.format import (
     FIRST_FRAME,
     FRAME_HEAD_BYTES,
@@ -80,6 +87,7 @@ class FrameFile(Generic[Content]):
                     self._write_mark(self._content.length, self._content.sequence)
                     os.ftruncate(self._descriptor, self._content.length)
                 raise
+        start_writing(self._descriptor, self._content.length, length - self._content.length)
         self._content.take(payload)
 
     def _write_frame(self, head: bytes, payload: memoryview) -> None:
