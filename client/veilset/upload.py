@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from veilset.core import wire
-from veilset.core.columns import BATCH
 from veilset.core.element_digests import digest_batch
 from veilset.core.hashing import pack_digests
 from veilset.core.keys import check_key
@@ -23,6 +22,9 @@ from veilset.errors import AlreadyExists
 from veilset.resumable import Piece, ResumableStream
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
+
+MESSAGE_ELEMENTS = 1 << 15
+"""Half a MiB of digests: enough that a message's own cost does not count, and little enough to stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
     ) -> None:
         self._open = pb.OpenUpload(set_name=set_name, upload_id=upload_id)
         super().__init__(stub.AddElements, target, pb.AddElementsRequest(open=self._open))
-        self._elements = element_batches(elements, min(PIECE, BATCH))
+        self._elements = element_batches(elements, PIECE)
         self._key = key
         self._on_progress = on_progress
         self._filter: FilterParameters | None = None
@@ -95,13 +97,17 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
             if skipped * DIGEST_BYTES == len(packed):
                 yield None
                 continue
-            message = pb.Batch(sequence=sequence, digests=packed[skipped * DIGEST_BYTES :])
-            yield Piece(sequence, pb.AddElementsRequest(batch=message))
+            request = pb.AddElementsRequest()
+            request.batch.sequence = sequence
+            request.batch.digests = packed[
+                skipped * DIGEST_BYTES :
+            ]  # in place: as an argument it would be copied again
+            yield Piece(sequence, request)
             sequence += 1
 
     def _digests(self) -> Iterator[bytes]:
         """Packed digests of the elements, as many at a time as go into a message."""
-        full = BATCH * DIGEST_BYTES
+        full = MESSAGE_ELEMENTS * DIGEST_BYTES
         pieces: list[bytes] = []
         held = 0
         for batch in self._elements:

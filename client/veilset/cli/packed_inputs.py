@@ -12,7 +12,7 @@ from veilset.cli.csv_inputs import CsvForm, Tally
 from veilset.core.packed import PackedElements, PackedStream, lay_out, pack_lines
 from veilset.core.packed_columns import pack_arrow
 
-BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 19
 
 
 _AS_USUAL = CsvForm()
