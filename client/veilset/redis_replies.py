@@ -1,4 +1,4 @@
-"""Connections to Redis that refuse a reply larger than any that is asked for, before it is in memory.
+"""Connections to Redis that refuse a reply larger than any that is asked for, before it is in memory, and one that never ends.
 
 redis-py holds whatever length a reply claims, so a single `$1500000000` would take 1.5 GB of a reader, or of the service.
 Here all that answers one sending (a command or a pipeline), and each message of a channel, has one allowance. RESP2 only, by
@@ -7,6 +7,7 @@ redis-py's own parser in Python: hiredis, which would bound nothing, is not used
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from redis._parsers import _RESP2Parser
@@ -21,6 +22,10 @@ MAX_STRING_BYTES = MAX_MANIFEST_BYTES + CHUNK_BYTES
 """The longest string; what we ask for is a manifest or a chunk, and a byte more of it."""
 MAX_ANSWER_BYTES = 16 << 20
 """Of all answers to one sending: one such string, or what a cluster of thousands of slot ranges says of itself."""
+PATIENCE_SECONDS = 60.0
+SLOWEST_BYTES_PER_SECOND = 4096
+"""An answer may take that long, and longer as long as it comes at least so fast: a timeout for each piece would not end one
+that comes byte by byte."""
 MAX_LINE_BYTES = 1 << 16
 MAX_DEPTH = 32
 PROTOCOL = 2
@@ -35,6 +40,8 @@ class _BoundedBuffer(SocketBuffer):
     def refill(self) -> None:
         """A new allowance."""
         self._left = MAX_ANSWER_BYTES
+        self._received = 0
+        self._begun = time.monotonic()
 
     def readline(self, *arguments: Any, **options: Any) -> bytes:
         """A line without its end. Of a string or an array, that its length or count is within bounds."""
@@ -42,7 +49,7 @@ class _BoundedBuffer(SocketBuffer):
         while not line.endswith(SYM_CRLF):
             if len(line) >= MAX_LINE_BYTES:
                 raise InvalidResponse("a line that is too long")
-            self._read_from_socket(*arguments, **options)
+            self._receive(*arguments, **options)
             line += self._buffer.readline(MAX_LINE_BYTES - len(line))
         self._spend(_ITEM_BYTES + len(line))
         line = line[:-2]
@@ -55,8 +62,10 @@ class _BoundedBuffer(SocketBuffer):
         if not 0 <= length <= MAX_STRING_BYTES:
             raise InvalidResponse("a string that is too long")
         self._spend(length)
-        found: bytes = super().read(length, *arguments, **options)
-        return found
+        with_end = length + len(SYM_CRLF)
+        while self.unread_bytes() < with_end:
+            self._receive(*arguments, **options)
+        return self._buffer.read(with_end)[:length]
 
     def purge(self) -> None:
         """Let go of what was read, also where more is there already: a channel may never fall silent."""
@@ -66,6 +75,15 @@ class _BoundedBuffer(SocketBuffer):
             self._buffer.truncate()
             self._buffer.write(rest)
             self._buffer.seek(0)
+
+    def _receive(self, *arguments: Any, **options: Any) -> None:
+        """What is there, or comes within the socket's timeout."""
+        before = self.unread_bytes()
+        self._read_from_socket(*arguments, **options)
+        self._received += self.unread_bytes() - before
+        allowed = PATIENCE_SECONDS + self._received / SLOWEST_BYTES_PER_SECOND
+        if time.monotonic() - self._begun > allowed:
+            raise InvalidResponse("an answer that is too slow")
 
     def _spend(self, count: int) -> None:
         self._left -= count

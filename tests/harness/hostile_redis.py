@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import repeat
@@ -58,6 +59,18 @@ def pours(begin: bytes, again: bytes, most: int) -> Answer:
     def answer() -> Iterator[bytes]:
         yield begin
         yield from repeat(piece, most // len(piece))
+
+    return answer
+
+
+def trickles(begin: bytes, again: bytes, pause_seconds: float) -> Answer:
+    """Answer with ``begin``, and then ``again`` and again without end, each after a pause that is no timeout."""
+
+    def answer() -> Iterator[bytes]:
+        yield begin
+        while True:
+            time.sleep(pause_seconds)
+            yield again
 
     return answer
 

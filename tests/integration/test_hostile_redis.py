@@ -13,11 +13,11 @@ import pytest
 import redis
 
 import veilset
-from harness.hostile_redis import MALFORMED, Answer, HostileRedis, pours, says
+from harness.hostile_redis import MALFORMED, Answer, HostileRedis, pours, says, trickles
 from harness.programs import environment, wait_until
 from harness.redis_releases import publish
 from harness.releases import release_bytes
-from veilset import redis_client
+from veilset import redis_client, redis_replies
 from veilset.core import redis_keys as keys
 from veilset.core.params import FilterParameters
 from veilset.errors import NotFound, Unavailable, VeilsetError
@@ -190,6 +190,26 @@ def test_no_answer_takes_much_memory(read: str, hostile: HostileRedis, set_name:
     peaks = dict(zip(POURING, map(int, done.stdout.split()), strict=True))
     assert max(peaks.values()) < ALLOWED_BYTES, peaks
     assert hostile.asked >= len(POURING)
+
+
+TRICKLING: dict[str, Answer] = {
+    "a string": trickles(b"$5000\r\n", b"a", 0.02),
+    "a line": trickles(b"+", b"a", 0.02),
+    "an array": trickles(b"*9000\r\n", b"$1\r\na\r\n", 0.02),
+}
+
+
+@pytest.mark.parametrize("kind", TRICKLING)
+def test_an_answer_that_comes_byte_by_byte_has_an_end(
+    kind: str, hostile: HostileRedis, set_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes well within the timeout."""
+    monkeypatch.setattr(redis_replies, "PATIENCE_SECONDS", 0.3)
+    hostile.answers["GETRANGE"] = TRICKLING[kind]
+    with pytest.raises(Unavailable), closing(RedisStore(hostile.url, 5.0)) as store:
+        store.latest(set_name)
+    with pytest.raises(Unavailable):
+        veilset.open(hostile.url, set_name)
 
 
 @pytest.mark.parametrize("length", [21, MAX_MANIFEST_BYTES + 1, 64 << 20])
