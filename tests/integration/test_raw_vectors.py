@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from storage_examples import UNRECORDED, changing, new_files, whole
 
+from veilset.core import bloom
+from veilset.core.hashing import digests
+from veilset.core.params import FilterParameters
 from veilset.errors import StateCorrupted
 from veilset_server.adapters import raw_vectors
 from veilset_server.adapters.raw_vectors import RawVectors
@@ -63,6 +67,47 @@ def test_chunks_that_are_read_are_copies(files: VectorFiles) -> None:
     with changing(files, 7, LENGTH) as vector:
         vector[0] = 0xFF
     assert not first.any()
+
+
+@pytest.mark.parametrize("private_bytes", [raw_vectors.PRIVATE_BYTES, 0], ids=["on a copy", "in place"])
+@pytest.mark.parametrize("what", ["elements", "a vector"])
+def test_a_merge_writes_as_much_for_members_as_for_strangers(
+    what: str, private_bytes: int, files: VectorFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer times its own finish: so as many pages are dirty before they are synced, whether a bit was set before or not."""
+    shape = FilterParameters(8 * LENGTH, 3)
+    member, stranger = digests([b"member"]), digests([b"stranger"])
+    dirty: list[int] = []
+    sync = raw_vectors.sync_vector
+
+    def syncing(vector: NDArray[np.uint8]) -> None:
+        dirty.append(dirty_kib(tmp_path / "vectors" / "7.bits"))
+        sync(vector)
+
+    monkeypatch.setattr(raw_vectors, "PRIVATE_BYTES", private_bytes)
+    monkeypatch.setattr(raw_vectors, "sync_vector", syncing)
+    for number, hashed in enumerate([member, member, stranger, member]):
+        with changing(files, 7, LENGTH, f"upload {number}") as vector:
+            if what == "elements":
+                bloom.insert(vector, shape, hashed)
+            else:
+                whole_vector = np.zeros(LENGTH, dtype=np.uint8)
+                bloom.insert(whole_vector, shape, hashed)
+                bloom.unite(vector, 0, whole_vector)
+    assert 0 < dirty[1] == dirty[2] == dirty[3]
+
+
+def dirty_kib(mapped: Path) -> int:
+    """KiB of this process's maps of the file that are not on disk yet."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if line.endswith(str(mapped)):
+            inside = True
+        elif inside and "-" in line.split()[0]:
+            inside = False
+        elif inside and line.startswith(("Private_Dirty:", "Shared_Dirty:")):
+            found += int(line.split()[1])
+    return found
 
 
 def test_only_a_mapped_vector_can_be_synced(tmp_path: Path) -> None:
