@@ -1,12 +1,15 @@
 """The statement says unit, relation, both ε and δ, calibration with its assumption, and the attacker's limit."""
 
+import re
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veilset.core.budget import NANO, amount_text, charge_delta, format_delta, to_nano_epsilon
 from veilset.core.params import Adjacency, Calibration, FilterParameters, Normalization, PrivacyParameters
 from veilset.core.release import NoisyCount, ReleaseHeader
 from veilset.core.statement import accuracy_text, make_statement
@@ -63,6 +66,56 @@ def test_a_bought_count_adds_to_what_the_release_promises() -> None:
     found = make_statement(replace(HEADER, count=NoisyCount(5, "laplace", 2.0, 1, 0.5, 1e-9)))
     assert found.epsilon == pytest.approx(1.5)
     assert found.delta == pytest.approx(2e-9)
+
+
+@given(
+    st.floats(1e-6, 64.0), st.floats(1e-15, 0.1), st.floats(1e-6, 64.0), st.floats(1e-15, 0.1), st.integers(1, 10**18)
+)
+def test_no_amount_looks_smaller_than_it_is(
+    epsilon: float, delta: float, count_epsilon: float, count_delta: float, total: int
+) -> None:
+    """Rounded up in the sixth digit, also the sum of bits and count, and the account's total."""
+    found = make_statement(
+        replace(
+            HEADER,
+            privacy=PrivacyParameters(epsilon, delta, Adjacency.ADD_REMOVE),
+            count=NoisyCount(5, "laplace", 2.0, 1, count_epsilon, count_delta),
+            total_nano_epsilon=total,
+            total_delta=format_delta(charge_delta(delta)),
+        )
+    )
+    said = [Fraction(text) for text in re.findall(r"[εδ] = ([0-9.e+-]+)", str(found).replace(".\n", "\n"))]
+    true = [
+        Fraction(to_nano_epsilon(epsilon) + to_nano_epsilon(count_epsilon), NANO),
+        charge_delta(delta) + charge_delta(count_delta),
+        Fraction(total, NANO),
+        charge_delta(delta),
+    ]
+    for shown, amount in zip(said, true, strict=True):
+        assert amount * (1 - Fraction(1, 10**15)) <= shown <= amount * (1 + Fraction(11, 10**6))
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (1.0, "1"),
+        (1.0000049, "1.00001"),
+        (123456.49, "123457"),
+        (9.0000049e-9, "9.00001e-09"),
+        (0.3, "0.3"),
+        (0.0, "0"),
+    ],
+)
+def test_amounts_in_words(amount: float, text: str) -> None:
+    assert amount_text(amount) == text
+
+
+def test_a_promised_size_is_not_said_to_be_proved_of_both_sets() -> None:
+    """Whether it could be proved depends on the data, and is told by a release that is there (docs/privacy.md, section 7)."""
+    promising = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, min_size=1000)
+    relation = make_statement(replace(HEADER, privacy=promising)).relation
+    assert "beyond ε and δ" in relation
+    assert "beyond" not in make_statement(HEADER).relation
 
 
 def test_a_seed_that_was_brought_along_is_said_where_it_matters() -> None:

@@ -10,6 +10,7 @@ import click
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
+from veilset.core.budget import amount_text
 from veilset.core.statement import make_statement
 from veilset.errors import InvalidInput
 from veilset.report.facts import describe_header
@@ -72,7 +73,8 @@ def releases(set_name: str, server: Server, as_json: bool) -> None:
     with server.connect() as service:
         for release in service.list_releases(set_name):
             shown = describe(release)
-            text = f"{release.sequence}\t{release.state}\t{shown['created_at']}\tε={make_statement(release.header).epsilon:g}"
+            epsilon = amount_text(make_statement(release.header).epsilon)
+            text = f"{release.sequence}\t{release.state}\t{shown['created_at']}\tε={epsilon}"
             click.echo(json.dumps(shown) if as_json else text)
 
 

@@ -12,6 +12,7 @@ from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
 from veilset.cli.spec import FIXED, read_agreed
+from veilset.core.budget import amount_text
 from veilset.service_records import SetInfo
 
 
@@ -71,7 +72,9 @@ def sets(server: Server, as_json: bool) -> None:
     with server.connect() as service:
         for found in service.list_sets():
             shown = describe(found)
-            promise = f"ε={found.privacy.epsilon:g} δ={found.privacy.delta:g} {found.privacy.adjacency}"
+            promise = (
+                f"ε={amount_text(found.privacy.epsilon)} δ={amount_text(found.privacy.delta)} {found.privacy.adjacency}"
+            )
             click.echo(json.dumps(shown) if as_json else f"{found.name}\t{promise}\t{found.filter.bits} bits")
 
 

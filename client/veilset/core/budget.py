@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
 from veilset.errors import InvalidInput
 
 __all__ = [
     "NANO",
+    "amount_text",
     "charge_delta",
     "float_within",
     "format_delta",
@@ -69,6 +70,11 @@ def format_nano_epsilon(nano_epsilon: int) -> str:
     sign = "-" if nano_epsilon < 0 else ""
     whole, rest = divmod(abs(nano_epsilon), NANO)
     return f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")
+
+
+def amount_text(amount: float) -> str:
+    """An amount of ε or δ for people to read: six digits, the last rounded up, since what is spent must not look smaller."""
+    return f"{float(Context(6, ROUND_CEILING).create_decimal(repr(float(amount)))):g}"
 
 
 def format_delta(delta: Fraction) -> str:

@@ -9,7 +9,7 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from veilset.core.accuracy import attacker_accuracy_limit
-from veilset.core.budget import NANO, parse_delta
+from veilset.core.budget import NANO, amount_text, charge_delta, parse_delta, to_nano_epsilon
 from veilset.core.params import Adjacency, Calibration
 from veilset.core.release import ReleaseHeader
 
@@ -45,10 +45,10 @@ class Statement:
     def __str__(self) -> str:
         return (
             f"Unit of privacy: {self.unit}. Relation: {self.relation}.\n"
-            f"This release is (ε = {self.epsilon:g}, δ = {self.delta:g})-differentially private for that unit under that "
-            f"relation, calibrated by {self.calibration}, assuming {self.assumption}.\n"
-            f"Spent on the budget account up to and with this release: ε = {self.total_epsilon:g}, "
-            f"δ = {self.total_delta:g}.\n"
+            f"This release is (ε = {amount_text(self.epsilon)}, δ = {amount_text(self.delta)})-differentially private for "
+            f"that unit under that relation, calibrated by {self.calibration}, assuming {self.assumption}.\n"
+            f"Spent on the budget account up to and with this release: ε = {amount_text(self.total_epsilon)}, "
+            f"δ = {amount_text(self.total_delta)}.\n"
             "Whoever guesses which of two such sets it was, holding both equally likely beforehand and knowing "
             f"everything else, is right at most {accuracy_text(self.epsilon, self.delta)} of the time from this release, and "
             f"at most {accuracy_text(self.total_epsilon, self.total_delta)} from everything spent on the account."
@@ -76,8 +76,8 @@ def accuracy_text(epsilon: float, delta: float) -> str:
 def make_statement(header: ReleaseHeader) -> Statement:
     """The statement of a release, from its header alone."""
     privacy, count = header.privacy, header.count
-    epsilon = privacy.epsilon + (count.epsilon if count else 0.0)
-    delta = privacy.delta + (count.delta if count else 0.0)
+    epsilon = (to_nano_epsilon(privacy.epsilon) + (to_nano_epsilon(count.epsilon) if count else 0)) / NANO
+    delta = float(charge_delta(privacy.delta) + (charge_delta(count.delta) if count else 0))
     total_epsilon = header.total_nano_epsilon / NANO
     total_delta = float(min(parse_delta(header.total_delta), Fraction(1)))
     return Statement(
@@ -113,6 +113,7 @@ def _relation(adjacency: Adjacency, elements_per_user: int, min_size: int) -> st
         text = f"{adjacency}, {what} swapped for others; the size of the set is public"
     if min_size > 1:
         text += (
-            f"; both sets hold at least {min_size} distinct elements, as their owner promised and the service proved"
+            f"; both sets hold at least {min_size} distinct elements, as their owner promised. The service proved it of the "
+            "set that this is of, and that it could is told by the release beyond ε and δ"
         )
     return text

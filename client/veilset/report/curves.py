@@ -8,6 +8,7 @@ import numpy as np
 
 from veilset.core.accuracy import true_positive_limit
 from veilset.core.answer_curves import beliefs
+from veilset.core.budget import amount_text
 from veilset.core.decoding import Decoder
 from veilset.report.chart import Curve, unit_chart
 
@@ -20,7 +21,7 @@ def roc_chart(facts: dict[str, Any]) -> str:
     limit = true_positive_limit(facts["epsilon"], facts["delta"], rates)
     points = [(point["false_positive_rate"], point["true_positive_rate"]) for point in facts["roc"]]
     in_use = (facts["false_positive_rate"], facts["true_positive_rate"])
-    name = f"ε = {facts['epsilon']:g}, δ = {facts['delta']:g}"
+    name = f"ε = {amount_text(facts['epsilon'])}, δ = {amount_text(facts['delta'])}"
     return unit_chart(
         "ROC curve: true against false positive rate",
         "false positive rate",
