@@ -98,9 +98,10 @@ class Publishing:
         self._refuse(description, charge)
         response = calibrate(description.filter, description.privacy)
         sequence = self._ledger.next_sequence(description.name)
-        unproved = stored.proven_size < description.privacy.min_size != 1
-        ones = self._ones(stored) if unproved or noise is not None else 0
-        if unproved:
+        promised = description.privacy.min_size
+        # Also where the counter proves it: whoever asks for a publish must not tell by its time how far uploads counted.
+        ones = self._ones(stored) if promised != 1 or noise is not None else 0
+        if stored.proven_size < promised != 1:
             _prove_min_size(description, ones)
         return self._draw(stored, request_id, sequence, response, charge, noise, ones)
 

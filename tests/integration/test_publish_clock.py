@@ -46,7 +46,7 @@ class Clock:
 def test_the_wait_for_a_merge_is_not_measured(
     kind: type, name: str, timed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is the pass over the vector that only a set without a proven size needs. What comes after both is."""
+    """Nor is the pass over the vector that a promised size needs. What comes after both is."""
     clock, registry = Clock(), CollectorRegistry()
     monkeypatch.setattr("publish_examples.Publishing", partial(measured.MeasuredPublishing, Instruments(registry)))
     monkeypatch.setattr(measured, "time", SimpleNamespace(monotonic=lambda: clock.now))

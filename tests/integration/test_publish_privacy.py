@@ -4,7 +4,9 @@ leaves before its charge. On a real ledger and real files; Redis and the anchor 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +73,27 @@ def test_what_a_crash_left_of_the_count_proves_no_more(
         with pytest.raises(MinimumSizeUnproved):
             after.publish("r")
     after.close()
+
+
+def test_a_publish_reads_the_vector_as_often_whether_the_counter_proves_the_promise_or_not(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its time does not tell how many distinct elements were counted."""
+    desk.create(min_size=50, budget=3)
+    desk.upload("one", names(100))
+    read, find = desk.files.read_vector, desk.ledger.get_set_by_id
+    reads: list[int] = []
+
+    def counting(*arguments: Any) -> Any:
+        reads[-1] += 1
+        return read(*arguments)
+
+    monkeypatch.setattr(desk.files, "read_vector", counting)
+    for number, counted in enumerate([50, 49, 0]):
+        reads.append(0)
+        monkeypatch.setattr(desk.ledger, "get_set_by_id", lambda set_id, n=counted: replace(find(set_id), proven_size=n))
+        desk.publish(f"r{number}")
+    assert reads[0] == reads[1] == reads[2] > 0
 
 
 def test_noise_that_was_not_charged_is_never_seen(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
