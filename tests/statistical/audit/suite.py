@@ -23,7 +23,6 @@ CHECKS: Mapping[str, Check] = {
     "releases": between_releases,
     "processes": between_processes,
     "calls-1": partial(call_bound, changed_bits=1, calls=50_000, floor=0.89),
-    "calls-4": partial(call_bound, changed_bits=4, calls=50_000, floor=0.63),
     "blocks-1": partial(block_bound, changed_bits=1, trials=4_000_000, floor=0.98),
     "blocks-7": partial(block_bound, changed_bits=7, trials=8_000_000, floor=0.90),
 }
