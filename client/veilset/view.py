@@ -161,7 +161,8 @@ class View(Answers):
     def compare(self, other: View, confidence: float = 0.95) -> Comparison:
         """Sizes, union, intersection and Jaccard index of the sets behind this release (left) and another (right).
 
-        All from the bits alone, each with an interval of its own; `veilset.core.comparison` has formula and source. Raises
+        All from the bits alone, each with an interval of its own; `veilset.core.comparison` has formula and source. Vectors
+        that may be full cannot tell how full: an upper end is infinite then, and the intersection [0, ∞). Raises
         NotComparable, naming what differs and each side's value, unless bits, hashes, scheme, seed, secret (by its check
         value) and normalisation are alike; InvalidInput if both are one release, whose noise would pass for agreement.
         """

@@ -75,6 +75,26 @@ def test_two_saved_releases(veilset_here: Here, saved: dict[str, str]) -> None:
     )
 
 
+def test_overfull_releases_have_no_upper_end(veilset_here: Here, tmp_path: Path) -> None:
+    """In JSON that is null, for JSON knows no infinity; the help tells of it."""
+    shape = FilterParameters(1024, 4, seed=3)
+    for name, first in (("a", 0), ("b", 1500)):
+        elements = [f"user{number}" for number in range(first, first + 3000)]
+        (tmp_path / name).write_bytes(release_bytes(elements, shape, 12.0, name=name))
+    other = ("--with", "b", "--with-release", str(tmp_path / "b"))
+    sure = ("--confidence", "0.999999999")  # or noise would end an interval once in twenty runs
+    arguments = ("overlap", "a", "--release", str(tmp_path / "a"), *other, *sure)
+    found = json.loads(veilset_here(*arguments, "--json").out, parse_constant=pytest.fail)
+    assert [found[name]["high"] for name in ("left", "right", "union", "intersection")] == [None] * 4
+    assert found["intersection"]["low"] == 0
+    assert found["jaccard"]["high"] <= 1
+    shown = veilset_here(*arguments).out.splitlines()
+    for line in shown[:4]:
+        assert re.search(r"at least [\d,]+ elements at \S+%: overfull$", line), line
+    assert "at least 0 elements" in shown[3]
+    assert "overfull" in veilset_here("overlap", "--help").out
+
+
 def test_two_sets_in_one_redis(service: ServiceProcess, set_name: str) -> None:
     """Sets created alike, published, and compared where they are; an own list from standard input."""
     settings = {"VEILSET_SERVER": service.address, "VEILSET_REDIS": service.redis}

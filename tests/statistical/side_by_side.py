@@ -28,23 +28,25 @@ def fresh_generator() -> tuple[np.random.Generator, int]:
     return np.random.default_rng(seed), seed
 
 
-def draw_positions(rng: np.random.Generator, bits: int, marks: int) -> Positions:
+def draw_positions(rng: np.random.Generator, bits: int, marks: int, runs: int = RUNS) -> Positions:
     """Uniform positions of one set's elements in every run's own stretch of the long vector; bits a multiple of 8."""
-    starts = np.arange(RUNS, dtype=np.uint64)[:, np.newaxis] * np.uint64(bits)
-    return rng.integers(0, bits, (RUNS, marks), dtype=np.uint32) + starts
+    starts = np.arange(runs, dtype=np.uint64)[:, np.newaxis] * np.uint64(bits)
+    return rng.integers(0, bits, (runs, marks), dtype=np.uint32) + starts
 
 
-def noisy_vectors(rng: np.random.Generator, bits: int, flip: float, marks: Sequence[Positions]) -> NDArray[np.uint8]:
+def noisy_vectors(
+    rng: np.random.Generator, bits: int, flip: float, marks: Sequence[Positions], runs: int = RUNS
+) -> NDArray[np.uint8]:
     """All runs' vectors with these marks, perturbed; packed uint8 (runs · bits / 8,)."""
-    raw = np.zeros(RUNS * bits // 8, dtype=np.uint8)
+    raw = np.zeros(runs * bits // 8, dtype=np.uint8)
     for positions in marks:
         set_bits(raw, positions)
-    return perturb(raw, RUNS * bits, round(flip * 2**64), rng.bytes)
+    return perturb(raw, runs * bits, round(flip * 2**64), rng.bytes)
 
 
-def ones_of_runs(vectors: NDArray[np.uint8]) -> NDArray[np.int64]:
+def ones_of_runs(vectors: NDArray[np.uint8], runs: int = RUNS) -> NDArray[np.int64]:
     """Ones of each run's vector; int64 (runs,)."""
-    return np.asarray(np.bitwise_count(vectors.reshape(RUNS, -1)).sum(axis=1, dtype=np.int64))
+    return np.asarray(np.bitwise_count(vectors.reshape(runs, -1)).sum(axis=1, dtype=np.int64))
 
 
 def check_coverage(what: str, held: Sequence[bool], seed: int) -> None:

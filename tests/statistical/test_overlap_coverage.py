@@ -17,10 +17,10 @@ from veilset.core.params import FilterParameters
     ("bits", "hashes", "size", "own", "common", "flip"),
     [
         pytest.param(4096, 1, 500, 300, 0, 0.27, id="nothing in common"),
-        pytest.param(4096, 1, 500, 300, 3, 0.27, id="next to nothing in common"),
+        pytest.param(4096, 1, 500, 300, 3, 0.27, id="next to nothing in common", marks=pytest.mark.audit),
         pytest.param(2048, 3, 250, 300, 0, 0.1, id="nothing in common, three hashes"),
         pytest.param(2048, 3, 450, 150, 100, 0.1, id="most in common, three hashes"),
-        pytest.param(2048, 1, 2000, 2000, 1000, 0.27, id="many elements on every bit"),
+        pytest.param(2048, 1, 2000, 2000, 1000, 0.27, id="many elements on every bit", marks=pytest.mark.audit),
         pytest.param(4096, 1, 500, 300, 300, 0.27, id="the whole list"),
     ],
 )

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm, pearson3
 
-from veilset.core.bounded_interval import BoundedTest, Spread, acceptance_level, half_step, without_skewness
+from veilset.core.bounded_interval import (
+    BoundedTest,
+    Spread,
+    acceptance_level,
+    confidence_text,
+    half_step,
+    without_skewness,
+)
 from veilset.errors import InvalidInput
 
 UNIT = 1e6  # counts per standard deviation, so that single counts do not matter
@@ -91,3 +98,10 @@ def test_the_continuity_correction_fades() -> None:
 def test_a_confidence_is_a_probability(confidence: float) -> None:
     with pytest.raises(InvalidInput, match="confidence"):
         bounded_test(0.0, confidence)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "text"), [(0.95, "95%"), (0.999, "99.9%"), (0.999999999, "99.9999999%"), (0.29, "29%")]
+)
+def test_a_confidence_is_not_rounded_to_certainty(confidence: float, text: str) -> None:
+    assert confidence_text(confidence) == text

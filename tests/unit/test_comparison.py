@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, fields
 
 import numpy as np
@@ -86,8 +87,61 @@ def test_any_counts_give_intervals_in_range(
     found = compare(*pair)
     for field in fields(found):
         estimate: Estimate = getattr(found, field.name)
-        assert 0 <= estimate.low <= estimate.estimate <= estimate.high < float("inf"), field.name
+        assert 0 <= estimate.low <= estimate.estimate <= estimate.high, field.name
+        assert math.isfinite(estimate.estimate), field.name
     assert found.jaccard.high <= 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(any_pair())
+def test_no_upper_end_is_where_full_vectors_begin(
+    pair: tuple[FilterParameters, tuple[float, float], JointCounts],
+) -> None:
+    """An interval ends before the number of elements that leaves half a zero bit, or nowhere: beyond it all look alike."""
+    shape = pair[0]
+    most = -math.log(0.5 / shape.bits) / (-shape.hashes * math.log1p(-1 / shape.bits))
+    found = compare(*pair)
+    for estimate in (found.left, found.right, found.union, found.intersection):
+        assert estimate.high < most * (1 - 1e-9) or math.isinf(estimate.high)
+
+
+@pytest.mark.parametrize("common", [0, 1000, 2000])
+def test_overfull_vectors_have_no_upper_end(common: int) -> None:
+    """2,000 elements throw 16 marks on each bit, and any other number beyond some 500 would look the same."""
+    shape, sets = FilterParameters(1000, 8, seed=2), (range(2000), range(2000 - common, 4000 - common))
+    raw = [np.unpackbits(vector(shape, numbers)) for numbers in sets]
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        left, right = (bits ^ (rng.random(1000) < 0.1) for bits in raw)
+        counts = JointCounts(int(left.sum()), int(right.sum()), int((left & right).sum()))
+        found = PairedReleases(shape, (0.1, 0.1), counts, 1 - 1e-9).compare()
+        for estimate in (found.left, found.right, found.union):
+            assert 0 < estimate.low < 2000
+            assert math.isinf(estimate.high)
+        assert found.intersection.interval == (0.0, math.inf)
+        assert found.jaccard.low <= common / (4000 - common) <= found.jaccard.high
+
+
+def test_one_overfull_vector_leaves_the_other_its_interval() -> None:
+    """But of the intersection nothing is told."""
+    found = compare(FilterParameters(1000, 8), (0.1, 0.1), JointCounts(900, 300, 270))
+    assert (found.left.high, found.intersection.interval) == (math.inf, (0.0, math.inf))
+    assert 0 < found.right.low < found.right.high < 100
+
+
+def test_the_intersection_is_told_from_three_deviations_on() -> None:
+    """Of the shares of zeros; from z on at a confidence that asks for more."""
+    shape = FilterParameters(10_000, 1)
+    deviation = math.sqrt(0.1 * 0.9 * 10_000)  # of the noisy ones, nearly; zeros add some
+    for far, confidence, told in (
+        (2.5, 0.95, False),
+        (4.0, 0.95, True),
+        (4.0, 0.9999999, False),
+        (8.0, 0.9999999, True),
+    ):
+        ones = round(9000 - far * deviation)
+        found = PairedReleases(shape, (0.1, 0.1), JointCounts(ones, 4000, 3600), confidence).compare()
+        assert math.isfinite(found.intersection.high) == told, far
 
 
 @settings(deadline=None, max_examples=20)
@@ -111,7 +165,7 @@ def test_sizes_union_and_intersection_add_up() -> None:
 def test_pure_noise_on_one_side_says_nothing_of_that_side() -> None:
     found = compare(FilterParameters(10_000, 1), (0.2, 0.5), JointCounts(4000, 5000, 2000))
     assert found.left.high < 10_000
-    assert (found.right.low, found.right.high > 50_000) == (0, True)
+    assert found.right.interval == found.intersection.interval == (0.0, math.inf)
     assert found.jaccard.interval == (0, 1)
 
 
@@ -135,4 +189,4 @@ def test_parameters_out_of_range_are_refused() -> None:
         with pytest.raises(InvalidInput, match=r"^flips"):
             compare(FilterParameters(64, 1), flips, counts)
     with pytest.raises(InvalidInput, match=r"^confidence"):
-        PairedReleases(FilterParameters(64, 1), (0.1, 0.1), counts, 1.5).compare()
+        PairedReleases(FilterParameters(64, 1), (0.1, 0.1), counts, 1.5)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from veilset.core.joint_bits import Zeros, means_with_a_mark, sum_spread
+from veilset.core.joint_bits import Zeros, covariances, means_with_a_mark, sum_spread
 
 MOST_MARKS = 22
 
@@ -83,3 +83,15 @@ def test_a_mark_takes_the_zeros_it_hits() -> None:
     """Chances and tables go by (a, b) = (0, 0), (0, 1), (1, 0), (1, 1)."""
     found = means_with_a_mark((0.1, 0.2, 0.3, 0.4), (1.0, 2.0, 4.0, 8.0))
     assert found == pytest.approx((0.4 * 1 + 0.6 * 2, 0.3 * 1 + 0.7 * 4, 1.0))
+
+
+@pytest.mark.parametrize("weights", [(0.0, -1.0, 0.0), (-1.0, 0.0, 0.0), (1.0, -0.7, -0.4), (0.3, 0.2, -1.1)])
+@pytest.mark.parametrize("flips", [(0.27, 0.1), (1e-6, 0.01), (0.45, 0.3)])
+@pytest.mark.parametrize("zeros", [Zeros(0.3, 0.5, 0.2), Zeros(0.1, 0.1, 0.1), Zeros(0.99, 0.04, 0.0396)])
+def test_covariances_are_those_of_the_sums(
+    weights: tuple[float, float, float], flips: tuple[float, float], zeros: Zeros
+) -> None:
+    matrix = np.array(covariances(4096, flips, zeros))
+    variance = np.array(weights) @ matrix @ np.array(weights)
+    assert variance == pytest.approx(sum_spread(4096, flips, zeros, weights, 1.0).deviation ** 2, rel=1e-9)
+    assert matrix == pytest.approx(matrix.T)

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.bare_headers import header
 from veilset.core.counts import calibrate_count, integer_noise
-from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
-from veilset.core.release import NoisyCount, ReleaseHeader
+from veilset.core.params import FilterParameters
+from veilset.core.release import NoisyCount
 from veilset.core.sizes import size_from_bits, size_from_count, size_test
 from veilset.errors import InvalidInput
 
@@ -16,24 +17,6 @@ RUNS = 1000
 # Of 1000 runs at 95% a correct interval holds between 906 and 985 with probability above 1 - 1e-6 (binomial tails),
 # with a point to spare for the normal approximation.
 FEWEST, MOST = 900, 990
-
-
-def header(shape: FilterParameters, threshold: int, count: NoisyCount | None = None) -> ReleaseHeader:
-    return ReleaseHeader(
-        set_name="s",
-        sequence=1,
-        filter=shape,
-        privacy=PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE),
-        normalization=Normalization.NONE,
-        changed_bits=1,
-        epsilon0=1.0,
-        flip_threshold=threshold,
-        created_at_us=0,
-        chunk_sha256=(b"\0" * 32,),
-        total_nano_epsilon=1,
-        total_delta="0",
-        count=count,
-    )
 
 
 def raw_ones(rng: np.random.Generator, shape: FilterParameters, size: int) -> int:

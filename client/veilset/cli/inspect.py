@@ -12,6 +12,7 @@ import click
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.source import Source, source, warn_if_useless
+from veilset.core.bounded_interval import confidence_text
 from veilset.core.calibration import calibrate
 from veilset.core.signing import key_id
 from veilset.core.sizes import SizeEstimate
@@ -106,9 +107,7 @@ def count(source: Source, confidence: float, as_json: bool) -> None:
 
 def size_text(found: SizeEstimate) -> str:
     """A size in words."""
+    sure = f"{confidence_text(found.confidence)}, from its {found.source}"
     if math.isinf(found.high):
-        return f"at least {found.low:,.0f} elements at {found.confidence:.0%}, from its {found.source}: the vector is overfull"
-    return (
-        f"{found.estimate:,.0f} elements, {found.low:,.0f} to {found.high:,.0f} at {found.confidence:.0%}, "
-        f"from its {found.source}"
-    )
+        return f"at least {found.low:,.0f} elements at {sure}: the vector is overfull"
+    return f"{found.estimate:,.0f} elements, {found.low:,.0f} to {found.high:,.0f} at {sure}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from itertools import chain
@@ -13,7 +14,7 @@ from veilset.cli import inputs, options
 from veilset.cli.csv_inputs import CsvForm, csv_form
 from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source
-from veilset.core.bounded_interval import Estimate
+from veilset.core.bounded_interval import Estimate, confidence_text
 from veilset.core.normalization import Element
 from veilset.errors import InvalidInput, ReleaseRejected
 from veilset.view import View
@@ -52,7 +53,8 @@ def overlap(
 
     Costs no budget. An own list stays on this machine; elements that it repeats count once. Two releases need the same
     bits, hashes, scheme, seed and normalization. The intervals hold the truth in that share of all cases that
-    --confidence says, also where nothing is in common.
+    --confidence says, also where nothing is in common. A vector with next to no zeros left is overfull: sizes have no
+    upper end then ("high": null), and what is in common is not told.
     """
     if other_set is None and any(other.values()):
         raise InvalidInput("with", "given, and name the other set, where its release, Redis, sequence or public key is")
@@ -121,7 +123,10 @@ def _show_pair(left: View, right: View, confidence: float, as_json: bool) -> Non
         name: {"set": view.header.set_name, "sequence": view.header.sequence}
         for name, view in (("left", left), ("right", right))
     }
-    shown = {name: sides.get(name, {}) | value for name, value in asdict(found).items()}
+    shown = {
+        name: sides.get(name, {}) | value | {"high": None if math.isinf(value["high"]) else value["high"]}
+        for name, value in asdict(found).items()
+    }
     rows = {
         _name(left): found.left,
         _name(right): found.right,
@@ -129,9 +134,7 @@ def _show_pair(left: View, right: View, confidence: float, as_json: bool) -> Non
         "in common": found.intersection,
     }
     width = max(map(len, rows))
-    text = [
-        f"{name:<{width}}  {value.estimate:,.0f} elements, {_interval(value, ',.0f')}" for name, value in rows.items()
-    ]
+    text = [f"{name:<{width}}  {_elements(value)}" for name, value in rows.items()]
     text.append(f"{'Jaccard':<{width}}  {found.jaccard.estimate:.4f}, {_interval(found.jaccard, '.4f')}")
     emit(shown, as_json, "\n".join(text))
 
@@ -140,5 +143,11 @@ def _name(view: View) -> str:
     return f"{view.header.set_name}/{view.header.sequence}"
 
 
+def _elements(found: Estimate) -> str:
+    if math.isinf(found.high):
+        return f"at least {found.low:,.0f} elements at {confidence_text(found.confidence)}: overfull"
+    return f"{found.estimate:,.0f} elements, {_interval(found, ',.0f')}"
+
+
 def _interval(found: Estimate, number: str) -> str:
-    return f"{found.low:{number}} to {found.high:{number}} at {100 * found.confidence:g}%"
+    return f"{found.low:{number}} to {found.high:{number}} at {confidence_text(found.confidence)}"

@@ -116,6 +116,11 @@ def check_confidence(confidence: float) -> float:
     return float(confidence)
 
 
+def confidence_text(confidence: float) -> str:
+    """In per cent, with as many digits as it was asked with: 99.9% is not 100%."""
+    return f"{100 * confidence:.12g}%"
+
+
 def half_step(deviation: float) -> float:
     """The continuity correction: half a count up to a standard deviation of 3 counts, fading to none at 6."""
     return 0.5 * min(1.0, max(0.0, 2.0 - deviation / 3.0))
@@ -139,7 +144,7 @@ def acceptance_level(below: float, above: float, confidence: float) -> float:
     below, above: standard deviations between the tested value and the two bounds, at least 0. Where both are large
     t = z²/2, that of the ordinary two-sided test.
     """
-    ordinary = _NORMAL.inv_cdf((1.0 + confidence) / 2.0)
+    ordinary = -_NORMAL.inv_cdf((1.0 - confidence) / 2.0)
     refused, allowed = 0.0, ordinary * ordinary / 2.0
     if min(below, above) >= ordinary or max(below, above) < _NO_ROOM:  # no bound in sight, or nothing to tell apart
         return allowed

@@ -25,6 +25,7 @@ _LEAST_VARIANCE = 1e-12
 
 # By zero indicators (a, b), or readings, of one bit on both sides: (0, 0), (0, 1), (1, 0), (1, 1).
 Table = Sequence[float]
+Weights = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,47 @@ def sum_spread(
     flips: flip probabilities of left and right, in (0, 1/2). zeros: the expected shares; ``both`` is moved between what
     independent sets and what the one within the other would give. weights: (w, x, y).
     """
-    both = min(max(zeros.both, zeros.left * zeros.right), zeros.left, zeros.right)
-    chances = (1.0 - zeros.left - zeros.right + both, zeros.right - both, zeros.left - both, both)
-    common = math.log(both) - math.log(zeros.left) - math.log(zeros.right)
-    loads = (-math.log(zeros.left) - common, -math.log(zeros.right) - common, common)
+    chances, loads = _chances(zeros)
     phi, square, cube = _moments(flips, weights, chances)
     variance, third = _regressed(chances, phi, square, cube, loads)
     variance = max(variance, 0.0) + _LEAST_VARIANCE / bits
     return Spread(scale * math.sqrt(variance / bits), third / variance / math.sqrt(variance * bits))
+
+
+def covariances(bits: int, flips: tuple[float, float], zeros: Zeros) -> tuple[Weights, Weights, Weights]:
+    """Covariance matrix of the means over all bits of ã·b̃, ã and b̃: the variances of `sum_spread`, all at once.
+
+    From E ã² = a + p·(1-p)/(1-2p)². Arguments as there.
+    """
+    chances, loads = _chances(zeros)
+    left, right = (flip * (1.0 - flip) / (1.0 - 2.0 * flip) ** 2 for flip in flips)
+    tables = ((0.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 1.0), (0.0, 1.0, 0.0, 1.0))
+    means = [_mean(chances, table) for table in tables]
+    slopes = [
+        [marked - mean for marked in means_with_a_mark(chances, table)]
+        for table, mean in zip(tables, means, strict=True)
+    ]
+    a, b, both = means[1], means[2], means[0]
+    squares = (
+        (both + left * b + right * a + left * right, both + left * b, both + right * a),
+        (both + left * b, a + left, both),
+        (both + right * a, both, b + right),
+    )
+
+    def covariance(one: int, other: int) -> float:
+        regressed = math.fsum(map(mul, loads, map(mul, slopes[one], slopes[other])))
+        return (squares[one][other] - means[one] * means[other] - regressed) / bits
+
+    first, second, third = ((covariance(row, 0), covariance(row, 1), covariance(row, 2)) for row in range(3))
+    return first, second, third
+
+
+def _chances(zeros: Zeros) -> tuple[Table, Weights]:
+    """Probabilities of (a, b), and loads of the three classes."""
+    both = min(max(zeros.both, zeros.left * zeros.right), zeros.left, zeros.right)
+    chances = (1.0 - zeros.left - zeros.right + both, zeros.right - both, zeros.left - both, both)
+    common = math.log(both) - math.log(zeros.left) - math.log(zeros.right)
+    return chances, (-math.log(zeros.left) - common, -math.log(zeros.right) - common, common)
 
 
 def _moments(

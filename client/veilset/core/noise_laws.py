@@ -35,6 +35,19 @@ STANDARD_DEVIATION = {
 """Standard deviation at scale 1."""
 
 
+def two_sided_quantile(mechanism: CountMechanism, confidence: float) -> float:
+    """The q with P(|noise of scale 1| > q) = α = 1 - confidence, in (0, 1).
+
+    Laplace: ln(1/α). Logistic: ln(2/α - 1). Gaussian: -Φ^-1(α/2).
+    """
+    missed = 1.0 - confidence
+    if mechanism is CountMechanism.LAPLACE:
+        return -math.log(missed)
+    if mechanism is CountMechanism.LOGISTIC:
+        return math.log(2.0 / missed - 1.0)
+    return -NormalDist().inv_cdf(missed / 2.0)
+
+
 def smallest_delta(mechanism: CountMechanism, shift: Decimal, epsilon: Decimal) -> Decimal:
     """The smallest δ at which noise of scale 1 hides a shift by ``shift`` = Δ/s > 0 at ε >= 0 (hockey-stick divergence).
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from veilset.core.bounded_interval import confidence_text
 from veilset.report.curves import belief_chart, roc_chart
 from veilset.report.facts import describe_release
 from veilset.view import View
@@ -141,13 +142,11 @@ def _cell(path: str, value: int | float) -> str:
 
 def _size(size: Mapping[str, Any]) -> str:
     estimate, low = (_data(f"size.{name}", size[name], f"{size[name]:,.0f}") for name in ("estimate", "low"))
-    source = _data("size.source", size["source"])
+    source, sure = _data("size.source", size["source"]), confidence_text(size["confidence"])
     if size["high"] is None:
-        return (
-            f"At least {low} distinct elements at {size['confidence']:.0%}, from its {source}: the vector is overfull."
-        )
+        return f"At least {low} distinct elements at {sure}, from its {source}: the vector is overfull."
     high = _data("size.high", size["high"], f"{size['high']:,.0f}")
-    return f"About {estimate} distinct elements, {low} to {high} at {size['confidence']:.0%} confidence, from its {source}."
+    return f"About {estimate} distinct elements, {low} to {high} at {sure} confidence, from its {source}."
 
 
 def _parameters(facts: Mapping[str, Any]) -> str:

@@ -1,0 +1,25 @@
+"""Headers of releases that have no bits, for what is computed from a header alone."""
+
+from __future__ import annotations
+
+from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.release import NoisyCount, ReleaseHeader
+
+
+def header(shape: FilterParameters, threshold: int, count: NoisyCount | None = None) -> ReleaseHeader:
+    """Of a set of this shape; threshold: 2^64 times the flip probability."""
+    return ReleaseHeader(
+        set_name="s",
+        sequence=1,
+        filter=shape,
+        privacy=PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE),
+        normalization=Normalization.NONE,
+        changed_bits=1,
+        epsilon0=1.0,
+        flip_threshold=threshold,
+        created_at_us=0,
+        chunk_sha256=(b"\0" * 32,),
+        total_nano_epsilon=1,
+        total_delta="0",
+        count=count,
+    )
