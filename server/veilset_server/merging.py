@@ -11,7 +11,7 @@ from typing import cast
 
 import structlog
 
-from veilset.errors import VeilsetError
+from veilset.errors import StateCorrupted, VeilsetError
 from veilset_server.locks import KeyedLocks
 from veilset_server.merge_work import ElementWork, MergeWork, VectorWork
 from veilset_server.ports import Ledger, UploadSpool, VectorSpool, VectorStore
@@ -23,12 +23,16 @@ log = structlog.get_logger(__name__)
 
 
 class Merging:
-    """Merges accepted uploads, one at a time per set. ``set_locks`` guard the raw vectors."""
+    """Merges accepted uploads, one at a time per set. ``set_locks`` guard the raw vectors.
+
+    refusing: ids of the sets that the start could not complete since a file is damaged, and nobody has since.
+    """
 
     def __init__(self, ledger: Ledger, files: VectorStore, set_locks: KeyedLocks) -> None:
         self._ledger = ledger
         self._files = files
         self._set_locks = set_locks
+        self.refusing: set[int] = set()
 
     def complete(self, stored: StoredSet) -> None:
         """Merge what is accepted and not finished, in the order in which it was opened; no-op if there is nothing.
@@ -38,6 +42,7 @@ class Merging:
         with self._set_locks[stored.set_id]:
             for upload in self._ledger.merging_uploads(stored.set_id):
                 self.merge(stored, upload.upload_id)
+            self.refusing.discard(stored.set_id)
 
     def complete_all(self) -> int:
         """The same for every set, at a start; returns how many uploads. A set that cannot be completed is logged, and will
@@ -51,6 +56,8 @@ class Merging:
             except VeilsetError as error:
                 name, file = stored.description.name, error.details.get("file", "")
                 log.error("set refuses", set=name, reason=error.reason, file=file)  # noqa: TRY400 - by reason, not by text
+                if isinstance(error, StateCorrupted):
+                    self.refusing.add(set_id)
             completed += waiting - len(self._ledger.merging_uploads(set_id))
         return completed
 

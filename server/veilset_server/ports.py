@@ -14,6 +14,7 @@ from veilset.core.release import CHUNK_BYTES, ReleaseHeader
 from veilset_server.records import (
     Account,
     Charge,
+    Charged,
     Mark,
     SetDescription,
     StoredRelease,
@@ -148,6 +149,12 @@ class Ledger(Protocol):
 
     def releases_in_state(self, state: str) -> list[StoredRelease]:
         """All releases in a state, oldest first."""
+
+    def sequences_in_state(self, set_name: str, state: str) -> list[int]:
+        """Of a set's releases in a state, newest first."""
+
+    def charged(self) -> Charged:
+        """The marks of every account and of every set's name that was ever charged, whether there still is such a set."""
 
     def get_account(self, name: str) -> Account:
         """Raises NotFound."""
@@ -290,6 +297,9 @@ class VectorStore(Protocol):
     def remove_spool(self, set_id: int, upload_id: str) -> None:
         """Delete a spool; no error if it is gone."""
 
+    def remove_other_spools(self, kept: Collection[tuple[int, str]]) -> int:
+        """Delete all spools but those of these uploads (set id, upload id); returns how many. Not to run while any is open."""
+
     def write_artefact(self, set_id: int, sequence: int, chunks: Iterator[bytes], length: int) -> None:
         """Write a release's bits, fsync file and folder, and make them appear whole. Raises StorageFull.
 
@@ -298,6 +308,9 @@ class VectorStore(Protocol):
 
     def read_artefact(self, set_id: int, sequence: int, chunk_bytes: int) -> Iterator[bytes]:
         """The bits again, by chunks. Raises StateCorrupted if the file is missing or of the wrong length."""
+
+    def artefact_name(self, set_id: int, sequence: int) -> str:
+        """How errors call its file."""
 
     def artefacts(self) -> list[tuple[int, int]]:
         """(set_id, sequence) of all artefacts on disk."""
@@ -312,14 +325,24 @@ class VectorStore(Protocol):
 class Anchor(Protocol):
     """A memory of charges outside the state folder, so that a restored older folder is noticed."""
 
-    def read(self, set_name: str, account: str) -> Mark:
-        """The highest mark of the set and of its account; zeros if there is none. Raises StateCorrupted."""
+    @property
+    def missing(self) -> bool:
+        """Whether there was none when it was opened: it remembers nothing then but what it was told since."""
 
-    def prove(self) -> None:
-        """Write what it holds anew, durably. Raises as `write` does."""
+    def read(self, set_name: str, account: str) -> Mark:
+        """The highest mark of the set and of its account; zeros if there is none."""
+
+    def charged(self) -> Charged:
+        """The highest marks of all sets and accounts that it was ever told of."""
+
+    def raise_to(self, charged: Charged) -> None:
+        """Raise all these marks in one write, durably; never lowers one, and writes also if none rises.
+
+        What cannot be written now is part of the next write. Raises StorageFull, Unavailable, StateCorrupted.
+        """
 
     def write(self, set_name: str, account: str, mark: Mark) -> None:
-        """Raise both to ``mark``, durably; never lowers one. Raises StorageFull, Unavailable, StateCorrupted."""
+        """`raise_to` for one set and its account."""
 
 
 class Signer(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -114,6 +115,15 @@ class Mark:
     sequence: int
     nano_epsilon: int
     delta: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """The marks of everything that was ever charged: the highest sequence of each set's name, deleted sets' too, and what each
+    account has spent, as (nano-ε, δ)."""
+
+    sequences: Mapping[str, int]
+    accounts: Mapping[str, tuple[int, Fraction]]
 
 
 @dataclass(frozen=True, slots=True)

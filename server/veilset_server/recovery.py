@@ -18,13 +18,11 @@ def recover(ledger: Ledger, files: VectorStore, merging: Merging, guard: Rollbac
     """Finish accepted uploads, bring the anchor up, and drop what was never charged. Charged releases are the delivery
     worker's to deliver. A set whose accepted upload cannot be finished is logged and refuses; the others go on.
 
-    Artefacts without a live release were never visible (or belong to a deleted or retired one), so they go.
+    Artefacts without a live release were never visible (or belong to a deleted or retired one), so they go. So do spools
+    without an upload under way: all that they hold is in the vector, and what is kept without need may yet be read.
     """
-    guard.open_anchor()
+    guard.catch_up({stored.description.name: stored.description.account for stored in all_sets(ledger)})
     completed = merging.complete_all()
-    for stored in all_sets(ledger):
-        description = stored.description
-        guard.catch_up(description.name, ledger.get_account(description.account))
     live = {
         (release.set_id, release.sequence)
         for state in (ReleaseState.PENDING, ReleaseState.PUBLISHED)
@@ -33,7 +31,9 @@ def recover(ledger: Ledger, files: VectorStore, merging: Merging, guard: Rollbac
     orphans = [artefact for artefact in files.artefacts() if artefact not in live]
     for set_id, sequence in orphans:
         files.remove_artefact(set_id, sequence)
-    log.info("recovered", uploads=completed, artefacts_dropped=len(orphans))
+    under_way = [(upload.set_id, upload.upload_id) for upload in ledger.all_open_uploads() + ledger.merging_uploads()]
+    spools = files.remove_other_spools(under_way)
+    log.info("recovered", uploads=completed, artefacts_dropped=len(orphans), spools_dropped=spools)
 
 
 def all_sets(ledger: Ledger) -> Iterator[StoredSet]:

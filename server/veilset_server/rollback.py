@@ -8,12 +8,14 @@ empty Redis, no anchor file and a fresh ledger look like a new service.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 import structlog
 
 from veilset.core.budget import charge_delta, format_delta, format_nano_epsilon, parse_delta, to_nano_epsilon
+from veilset.core.release import ReleaseHeader
 from veilset.core.signing import open_manifest
 from veilset.errors import (
     FailedPrecondition,
@@ -25,11 +27,12 @@ from veilset.errors import (
     VeilsetError,
 )
 from veilset_server.ports import Anchor, Ledger, ReleaseStore, Signer
-from veilset_server.records import Account, Charge, Mark
+from veilset_server.records import Account, Charge, Charged, Mark
 
 log = structlog.get_logger(__name__)
 
 NOTHING = Mark(0, 0, Fraction(0))
+NOT_SPENT = (0, Fraction(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +76,33 @@ class RollbackGuard:
         The marks are read before the ledger, which is written before them: so a charge that comes between is no loss.
         """
         anchored = self._anchor.read(set_name, account_name)
-        marks = (anchored, self._store_mark(set_name, anchored.sequence))
+        newest = self._newest_in_store(set_name, anchored.sequence)
+        marks = (anchored, _mark_of(newest))
         account = self._ledger.get_account(account_name)
         sequence = max(mark.sequence for mark in marks)
-        nano = max(0, max(mark.nano_epsilon for mark in marks) - account.spent_nano_epsilon)
-        delta = max(Fraction(0), max(mark.delta for mark in marks) - account.spent_delta)
         known = self._ledger.next_sequence(set_name) - 1
+        # The anchor's sums cover all up to its sequence; the sums in a header do not tell what others charged since.
+        least = _price_above(newest, max(known, anchored.sequence))
+        nano = max(least.nano_epsilon, max(mark.nano_epsilon for mark in marks) - account.spent_nano_epsilon)
+        delta = max(least.delta, max(mark.delta for mark in marks) - account.spent_delta)
         if sequence <= known and not nano and not delta:
             return None
         return Loss(max(sequence, known), nano, delta)
 
-    def _store_mark(self, set_name: str, anchored: int) -> Mark:
-        """What Redis shows: the newest header, if this service signed it.
+    def _newest_in_store(self, set_name: str, anchored: int) -> ReleaseHeader | None:
+        """What Redis shows: the newest header, which this service must have signed.
 
         anchored: up to which sequence the anchor remembers sums. Of a release up to there, whose key is lost with the state
         folder, nothing has to be believed: the anchor's sums were written after its charge.
         """
         sequence = self._store.latest(set_name)
         if not sequence:
-            return NOTHING
+            return None
         try:
-            header = open_manifest(self._store.manifest(set_name, sequence), self._signer.public_keys())
+            return open_manifest(self._store.manifest(set_name, sequence), self._signer.public_keys())
         except (ReleaseRejected, NotFound):
             if sequence <= max(anchored, self._ledger.next_sequence(set_name) - 1):
-                return NOTHING  # lost or damaged keys of a release that the ledger knows: reconcile restores them
+                return None  # lost or damaged keys of a release that the ledger knows: reconcile restores them
             raise FailedPrecondition(
                 f"set {set_name}: Redis points at release {sequence}, which this service did not sign and its anchor does not "
                 "know: of another service on this Redis database (give this one another), or of a state folder that "
@@ -105,13 +111,20 @@ class RollbackGuard:
                 field="redis",
                 sequence=sequence,
             ) from None
-        return Mark(header.sequence, header.total_nano_epsilon, parse_delta(header.total_delta))
 
-    def open_anchor(self) -> None:
-        """At the start: show that the anchor can be written. Raises Unavailable and StateCorrupted. A full disk keeps no
-        service from starting, since `prove_anchor` keeps it from publishing."""
+    def catch_up(self, accounts: Mapping[str, str]) -> None:
+        """At the start: tell where the anchor and the ledger differ, and bring the anchor up to all that was ever charged.
+
+        accounts: the account of each set that there is. What the anchor lacks may be of deleted sets; a later loss of the
+        state folder would forget it. So it takes on every name, in one write, which shows too that it can be written. Raises
+        Unavailable and StateCorrupted. A full disk keeps no service from starting, since `prove_anchor` keeps it from
+        publishing.
+        """
+        held, known = self._anchor.charged(), self._ledger.charged()
+        _tell_what_the_ledger_lacks(held, known, accounts)
+        _tell_what_the_anchor_lacks(held, known, missing=self._anchor.missing)
         try:
-            self._anchor.prove()
+            self._anchor.raise_to(known)
         except StorageFull as error:
             log.error("anchor not written", **_shown(error))  # noqa: TRY400 - by reason, not by text
 
@@ -142,20 +155,6 @@ class RollbackGuard:
         except VeilsetError as error:
             log.error("anchor not written", set=set_name, sequence=sequence, **_shown(error))  # noqa: TRY400
 
-    def catch_up(self, set_name: str, account: Account) -> None:
-        """Bring the anchor up to the ledger: a crash may have come between a commit and its mark. Tell if it is ahead."""
-        known = self._known(set_name, account)
-        mark = self._anchor.read(set_name, account.name)
-        if mark.sequence > known.sequence or mark.nano_epsilon > known.nano_epsilon or mark.delta > known.delta:
-            log.warning(
-                "the ledger is older than the anchor; nothing is published until the loss is charged",
-                set=set_name,
-                ledger_sequence=known.sequence,
-                anchor_sequence=mark.sequence,
-            )
-        if (known.sequence, known.nano_epsilon) > (mark.sequence, mark.nano_epsilon):
-            self.record(set_name, known.sequence, account)  # a full disk keeps no service from starting
-
     def confirm(self, set_name: str, epsilon: float, delta: float, reason: str) -> Account:
         """Charge an operator's statement of what was lost, at least what is known, and let publishing go on.
 
@@ -178,6 +177,52 @@ class RollbackGuard:
         found = self._ledger.charge_lost_releases(set_name, last, account, charge, reason)
         self.record(set_name, last, found)
         return found
+
+
+def _mark_of(header: ReleaseHeader | None) -> Mark:
+    if header is None:
+        return NOTHING
+    return Mark(header.sequence, header.total_nano_epsilon, parse_delta(header.total_delta))
+
+
+def _price_above(header: ReleaseHeader | None, sequence: int) -> Charge:
+    """What the set's releases above ``sequence`` have cost, if all cost what the newest did. Its count is added; whether
+    those between had one nobody knows."""
+    unknown = 0 if header is None else max(0, header.sequence - sequence)
+    if header is None or not unknown:
+        return Charge(0, Fraction(0))
+    each, count = header.privacy, header.count
+    nano_epsilon = unknown * to_nano_epsilon(each.epsilon) + (to_nano_epsilon(count.epsilon) if count else 0)
+    delta = unknown * charge_delta(each.delta) + (charge_delta(count.delta) if count else 0)
+    return Charge(nano_epsilon, delta)
+
+
+def _tell_what_the_ledger_lacks(held: Charged, known: Charged, accounts: Mapping[str, str]) -> None:
+    """Sets of which the anchor knows more, and those whose account has spent more by it than by the ledger."""
+    ahead = set()
+    for name, (nano_epsilon, delta) in held.accounts.items():
+        known_nano_epsilon, known_delta = known.accounts.get(name, NOT_SPENT)
+        if nano_epsilon > known_nano_epsilon or delta > known_delta:
+            ahead.add(name)
+    for name in sorted(held.sequences.keys() | accounts.keys()):
+        ledger_sequence, anchor_sequence = known.sequences.get(name, 0), held.sequences.get(name, 0)
+        if anchor_sequence > ledger_sequence or accounts.get(name) in ahead:
+            log.warning(
+                "the ledger is older than the anchor; nothing is published until the loss is charged",
+                set=name,
+                ledger_sequence=ledger_sequence,
+                anchor_sequence=anchor_sequence,
+            )
+
+
+def _tell_what_the_anchor_lacks(held: Charged, known: Charged, *, missing: bool) -> None:
+    """One charge is what a crash leaves between its commit and its mark; more is an anchor of another age, or none."""
+    behind = [sequence - held.sequences.get(name, 0) for name, sequence in known.sequences.items()]
+    releases = sum(count for count in behind if count > 0)
+    if releases and missing:
+        log.warning("there was no anchor, though there are charges; is its volume mounted?", releases=releases)
+    elif releases > 1:
+        log.warning("the anchor was behind the ledger; is it another one, or an older copy?", releases=releases)
 
 
 def _shown(error: VeilsetError) -> dict[str, str]:

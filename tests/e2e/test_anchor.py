@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 from harness.metrics import scrape, value
 from harness.programs import veilset
+from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
-from veilset.errors import Unavailable
+from veilset.errors import BudgetExceeded, StateRolledBack, Unavailable
 
 
 def test_an_anchor_that_cannot_be_written_stops_publishing(
@@ -44,6 +46,54 @@ def test_an_anchor_that_cannot_be_written_stops_publishing(
     refused = [line for line in lines if line["event"] == "call" and line["code"] != "OK"]
     assert [(line["method"], line["reason"]) for line in refused] == [("PublishRelease", "UNAVAILABLE")] * 2
     assert json.loads((volume / "anchor.json").read_text())["sets"] == {"s": 2}
+
+
+def test_a_deleted_set_stays_charged_though_anchor_and_state_folder_went(
+    tmp_path: Path, start_service: Callable[..., ServiceProcess], start_redis: Callable[..., RedisServer]
+) -> None:
+    """First the anchor, which is written anew from the ledger; then the state folder, which is asked for from the anchor."""
+    anchor = tmp_path / "state.anchor"
+    process = start_service("--redis", start_redis().url)
+
+    def create(name: str, account: str = "") -> None:
+        """With a budget for one release."""
+        with process.connect() as service:
+            service.create_set(
+                name, size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=1, account=account
+            )
+            service.add(name, ["element"])
+
+    create("deleted")
+    create("other", account="apart")
+    with process.connect() as service:
+        service.publish("deleted")
+        service.publish("other")
+        for name in ("deleted", "other"):
+            service.delete_set(name)
+    process.stop()
+    before = anchor.read_bytes()
+    anchor.rename(tmp_path / "away")
+    process.start().stop()
+    assert anchor.read_bytes() == before
+    assert json.loads(before)["sets"] == {"deleted": 1, "other": 1}
+    warnings = [line for line in process.log_records() if line["level"] == "warning"]
+    assert [(line["event"][:19], line["releases"]) for line in warnings] == [("there was no anchor", 2)]
+    shutil.rmtree(process.state)
+    process.start()
+    lacking = [line["set"] for line in process.log_records() if "older than the anchor" in line["event"]]
+    assert lacking == ["deleted", "other"]
+    create("deleted")
+    create("new", account="apart")
+    with process.connect() as service:
+        for name, sequence in (("deleted", "1"), ("new", "0")):
+            with pytest.raises(StateRolledBack) as refused:
+                service.publish(name)
+            details = refused.value.details
+            assert (details["sequence"], details["lost_epsilon"], details["lost_delta"]) == (sequence, "1", "1e-9")
+            service.confirm_loss(name, epsilon=1, delta=1e-9, reason="state folder lost")
+            with pytest.raises(BudgetExceeded):
+                service.publish(name)
+            assert list(service.list_releases(name)) == []
 
 
 def test_keys_and_tokens_find_the_state_folder_as_serve_does(

@@ -45,7 +45,7 @@ STEPS = {
     "spool.write_mark": (f"{ADAPTERS}.spools.frame_file", "FrameFile._write_mark"),
     "spool.sync": (f"{ADAPTERS}.spools.frame_file", "FrameFile.sync"),
     "artefact.write": (f"{ADAPTERS}.artefact_files", "write_all"),
-    "anchor.write": (f"{ADAPTERS}.anchor_file", "AnchorFile.write"),
+    "anchor.write": (f"{ADAPTERS}.anchor_file", "AnchorFile.raise_to"),
     "sync_file": (f"{ADAPTERS}.durability", "sync_file"),
     "bloom.insert": ("veilset.core.bloom", "insert"),
     "bloom.unite": ("veilset.core.bloom", "unite"),

@@ -89,3 +89,11 @@ def _finished(database: sqlite3.Connection) -> dict[str, frozenset[str]]:
     return {
         name: frozenset(row[0].removeprefix("elements//") for row in database.execute(query, (name,))) for name in names
     }
+
+
+def orphaned_spools(state: Path) -> set[str]:
+    """Spools of a running service's folder that belong to no upload under way; one that just goes may be among them."""
+    spools = {path.name for path in (state / "spools").glob("*.spool")}
+    with closing(sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True, timeout=20.0)) as database:
+        rows = database.execute("SELECT set_id, upload_id FROM uploads WHERE state <> 'finished'").fetchall()
+    return spools - {f"{set_id}-{hashlib.sha256(upload_id.encode()).hexdigest()}.spool" for set_id, upload_id in rows}

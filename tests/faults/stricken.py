@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import grpc
-from ledger_copy import ChargeRow, LedgerContent, read_dead_ledger, read_ledger
+from ledger_copy import ChargeRow, LedgerContent, orphaned_spools, read_dead_ledger, read_ledger
 
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
@@ -132,13 +132,15 @@ class Stricken:
                 assert known == row.manifest, "a request's release became another"
 
     def check_alive(self) -> LedgerContent:
-        """With the service running: all that is charged arrives, Redis is as the ledger says, nothing acknowledged is lost."""
+        """With the service running: all that is charged arrives, Redis is as the ledger says, nothing acknowledged is lost, and
+        no digest stays that is needed no more."""
         ledger = self.settled()
         self._check_store(ledger)
         wanted = _published_keys(ledger)
         assert wait_for(lambda: wanted.items() <= _known_values(redis_content(self.redis.url)).items(), SECONDS)
         for set_name in ledger.finished:
             self._check_vector(set_name, ledger)
+        assert wait_for(lambda: not orphaned_spools(self.state), SECONDS), "a spool stayed that belongs to no upload"
         return ledger
 
     def settled(self) -> LedgerContent:

@@ -34,7 +34,7 @@ STEPS = (
     ("ledger.finish_upload", 1),
     ("files.remove_spool", 1),
 )
-SHORT = (("chunk.append", 2), ("bloom.unite", 2))
+SHORT = (("chunk.append", 2), ("bloom.unite", 2), ("files.remove_spool", 1))
 BEHIND = (("chunk.append", 2), ("ledger.accept_upload", 1), ("bloom.unite", 1), ("ledger.finish_upload", 1))
 RECOVERY_STEPS = (("bloom.unite", 2), ("sums.write", 2))
 ELEMENTS = 150

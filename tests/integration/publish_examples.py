@@ -29,7 +29,7 @@ from veilset_server.locks import KeyedLocks
 from veilset_server.merging import Merging
 from veilset_server.ports import Signer
 from veilset_server.publishing import Publishing
-from veilset_server.records import Account, Mark, SetDescription, StoredRelease
+from veilset_server.records import Account, Charged, Mark, SetDescription, StoredRelease
 from veilset_server.recovery import recover
 from veilset_server.rollback import NOTHING, RollbackGuard
 
@@ -42,23 +42,33 @@ class MemoryAnchor:
     def __init__(self) -> None:
         self.sequences: dict[str, int] = {}
         self.accounts: dict[str, Mark] = {}
+        self.missing = False
         self.room: int | None = None
 
     def read(self, set_name: str, account: str) -> Mark:
         spent = self.accounts.get(account, NOTHING)
         return Mark(self.sequences.get(set_name, 0), spent.nano_epsilon, spent.delta)
 
-    def prove(self) -> None:
+    def charged(self) -> Charged:
+        accounts = {name: (mark.nano_epsilon, mark.delta) for name, mark in self.accounts.items()}
+        return Charged(dict(self.sequences), accounts)
+
+    def raise_to(self, charged: Charged) -> None:
+        self._use_room()
+        for name, sequence in charged.sequences.items():
+            self.sequences[name] = max(sequence, self.sequences.get(name, 0))
+        for name, (nano_epsilon, delta) in charged.accounts.items():
+            before = self.accounts.get(name, NOTHING)
+            self.accounts[name] = Mark(0, max(nano_epsilon, before.nano_epsilon), max(delta, before.delta))
+
+    def _use_room(self) -> None:
         if self.room == 0:
             raise StorageFull("anchor: the disk is full")
         if self.room is not None:
             self.room -= 1
 
     def write(self, set_name: str, account: str, mark: Mark) -> None:
-        self.prove()
-        before = self.read(set_name, account)
-        self.sequences[set_name] = max(mark.sequence, before.sequence)
-        self.accounts[account] = mark if mark.nano_epsilon > before.nano_epsilon else before
+        self.raise_to(Charged({set_name: mark.sequence}, {account: (mark.nano_epsilon, mark.delta)}))
 
 
 class MemoryStore:
@@ -139,7 +149,7 @@ class Desk:
         self.files = new_files(folder)
         self.anchor, self.store = anchor, store
         self.entropy = RecordingEntropy()
-        locks = KeyedLocks()
+        self.locks = locks = KeyedLocks()
         self.guard = RollbackGuard(self.ledger, store, anchor, signer)
         merging = Merging(self.ledger, self.files, locks)
         abandoned = AbandonedUploads(self.ledger, self.files, IdleFile(folder), 3600.0)

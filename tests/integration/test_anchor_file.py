@@ -1,15 +1,20 @@
-"""Where an anchor may be, and that a start finds out whether it can be written."""
+"""Where an anchor may be, that a start finds out whether it can be written, and that it never forgets."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.programs import veilset
+from veilset.core.budget import NANO, charge_delta
 from veilset.errors import InvalidInput, Unavailable
-from veilset_server.adapters.anchor_file import open_anchor
+from veilset_server.adapters.anchor_file import AnchorFile, open_anchor
+from veilset_server.records import Charged, Mark
+
+NONE = Charged({}, {})
 
 PLACES: dict[str, Callable[[Path], Path]] = {
     "in a folder that is missing": lambda folder: folder / "missing" / "anchor.json",
@@ -44,8 +49,8 @@ def test_an_anchor_that_would_protect_nothing_is_refused(place: str, folder: Pat
 def test_one_that_cannot_be_written_is_found_out(folder: Path) -> None:
     """Where no file can be made, and where one can."""
     with pytest.raises(Unavailable, match=r"^anchor: .*anchor\.json cannot be written"):
-        open_anchor(Path("/proc/anchor.json"), folder / "state").prove()
-    open_anchor(folder / "elsewhere" / "anchor.json", folder / "state").prove()
+        open_anchor(Path("/proc/anchor.json"), folder / "state").raise_to(NONE)
+    open_anchor(folder / "elsewhere" / "anchor.json", folder / "state").raise_to(NONE)
     assert [path.name for path in (folder / "elsewhere").iterdir()] == ["anchor.json"]
 
 
@@ -57,3 +62,31 @@ def test_a_service_does_not_start_without_its_anchor(anchor: str, tmp_path: Path
     assert done.out == ""
     (complaint,) = [line for line in done.err.splitlines() if not line.startswith("{")]
     assert complaint.startswith("veilset: anchor: ")
+
+
+def test_all_marks_are_raised_in_one_write_and_none_is_lowered(folder: Path) -> None:
+    """Sets and accounts apart, ε and δ apart; another process reads the same."""
+    path = folder / "elsewhere" / "anchor.json"
+    anchor = AnchorFile(path)
+    assert anchor.missing
+    anchor.write("s", "a", Mark(3, 3 * NANO, charge_delta(1e-9)))
+    anchor.raise_to(Charged({"s": 2, "t": 1}, {"a": (4 * NANO, charge_delta(1e-10)), "b": (1, charge_delta(0.0))}))
+    expected = Charged({"s": 3, "t": 1}, {"a": (4 * NANO, charge_delta(1e-9)), "b": (1, charge_delta(0.0))})
+    again = AnchorFile(path)
+    assert anchor.charged() == again.charged() == expected
+    assert not again.missing
+    assert again.read("s", "b") == Mark(3, 1, charge_delta(0.0))
+
+
+def test_what_could_not_be_written_is_part_of_the_next_write(folder: Path) -> None:
+    """Also where that one is of another set, or finds that the whole file is gone."""
+    volume, gone = folder / "elsewhere", folder / "gone"
+    anchor = open_anchor(volume / "anchor.json", folder / "state")
+    anchor.write("s", "s", Mark(1, NANO, charge_delta(1e-9)))
+    volume.rename(gone)
+    with pytest.raises(Unavailable):
+        anchor.write("s", "s", Mark(2, 2 * NANO, charge_delta(2e-9)))
+    volume.mkdir()
+    anchor.write("t", "t", Mark(1, 1, charge_delta(0.0)))
+    assert json.loads((volume / "anchor.json").read_text())["sets"] == {"s": 2, "t": 1}
+    assert AnchorFile(volume / "anchor.json").read("s", "s") == Mark(2, 2 * NANO, charge_delta(2e-9))

@@ -74,7 +74,7 @@ def content(ledger: SqliteLedger) -> list[object]:
         [ledger.releases_in_state(state) for state in ReleaseState],
         [ledger.next_sequence(name) for name in names],
         ledger.get_account("fruit"),
-        ledger.budget_history("fruit"),
+        ledger.charged(),
         ledger.highest_set_id(),
     ]
 

@@ -17,7 +17,7 @@ from veilset.core.budget import NANO
 from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition, NotFound
 from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.records import Charge
+from veilset_server.records import Charge, Charged
 
 NAMES = st.sampled_from(["a", "b"])
 ACCOUNTS = st.sampled_from(["x", "y"])
@@ -139,6 +139,13 @@ class LedgerModel(RuleBasedStateMachine):
             there = self.ledger.get_account(account)
             assert (there.total_nano_epsilon, there.total_delta) == total
             assert (there.spent_nano_epsilon, there.spent_delta) == self.spent[account]
+
+    @invariant()
+    def every_charge_leaves_its_marks(self) -> None:
+        """Also those of deleted sets, and no others."""
+        spent = {account: sums for account, sums in self.spent.items() if sums[0]}
+        sequences = {name: sequence for name, sequence in self.sequence.items() if sequence}
+        assert self.ledger.charged() == Charged(sequences, spent)
 
     def teardown(self) -> None:
         self.ledger.close()

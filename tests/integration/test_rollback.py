@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names
-from storage_examples import StoppedClock
+from storage_examples import StoppedClock, add_set, charge_of, new_ledger, publish
 
 from harness.log_hooks import logs_left_alone
 from veilset.core.budget import NANO, charge_delta
@@ -19,7 +19,7 @@ from veilset_server.adapters.ledger.file import LEDGER_NAME
 from veilset_server.adapters.logs import configure_logs
 from veilset_server.adapters.signing_keys import SigningKeys
 from veilset_server.key_rotation import new_key, rotate
-from veilset_server.records import Mark
+from veilset_server.records import Charged, Mark
 
 
 @pytest.fixture
@@ -71,6 +71,24 @@ def test_the_loss_is_charged_before_anything_is_published(rolled_back: Desk) -> 
     assert desk.anchor.read("set", "set") == Mark(3, 3 * NANO, charge_delta(3e-9))
     with pytest.raises(FailedPrecondition, match="nothing is known"):
         desk.guard.confirm("set", 1.0, 1e-9, "once more")
+
+
+@pytest.mark.parametrize("others", [0, 1, 3])
+def test_what_others_charge_to_the_account_hides_no_loss(others: int, rolled_back: Desk) -> None:
+    """Without the anchor only the header in Redis tells of the loss, and its sum is of before the others' charges."""
+    desk = rolled_back
+    desk.anchor.sequences.clear()
+    desk.anchor.accounts.clear()
+    beside = add_set(desk.ledger, "beside", "set")
+    for number in range(others):
+        publish(desk.ledger, beside, f"b{number}", charge_of())
+    with pytest.raises(StateRolledBack) as refused:
+        desk.publish("t")
+    assert (refused.value.details["lost_epsilon"], refused.value.details["lost_delta"]) == ("1", "1e-9")
+    with pytest.raises(InvalidInput, match="epsilon"):
+        desk.guard.confirm("set", 0.0, 1e-9, "restored")
+    desk.guard.confirm("set", 1.0, 1e-9, "restored")
+    assert desk.account().spent_nano_epsilon == (2 + others) * NANO
 
 
 def test_a_pointer_that_nobody_can_explain_stops_publishing(rolled_back: Desk) -> None:
@@ -138,14 +156,72 @@ def test_a_start_tells_of_the_sets_that_the_anchor_knows_more_of(
     capsys.readouterr()
     with logs_left_alone():
         configure_logs("warning")
-        rolled_back.guard.catch_up("set", rolled_back.account())
+        rolled_back.guard.catch_up({"set": "set"})
         (line,) = map(json.loads, capsys.readouterr().err.splitlines())
         assert line.pop("timestamp")
         assert "older than the anchor" in line.pop("event")
         assert line == {"level": "warning", "set": "set", "ledger_sequence": 1, "anchor_sequence": 2}
         rolled_back.guard.confirm("set", 1.0, 1e-9, "restored from a backup")
-        rolled_back.guard.catch_up("set", rolled_back.account())
+        rolled_back.guard.catch_up({"set": "set"})
         assert capsys.readouterr().err == ""
+
+
+def test_a_start_brings_back_the_marks_of_every_set_there_ever_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of hundreds of deleted ones, some on a shared account, to an anchor made anew or an older one; in one write, with one
+    warning, and with none where it knew all."""
+    with new_ledger(tmp_path) as ledger:
+        for number in range(200):
+            stored = add_set(ledger, f"s{number}", "shared" if number % 2 else None, epsilon=1000, delta=1e-3)
+            for request in range(1 + number % 3 // 2):
+                publish(ledger, stored, f"{request}", charge_of())
+            ledger.delete_set(f"s{number}")
+        expected = ledger.charged()
+    assert len(expected.sequences) == 200
+    assert expected.accounts["shared"] == (133 * NANO, charge_delta(1e-9) * 133)
+    older = Charged({"s0": 1, "gone": 7}, {"s0": (NANO, charge_delta(1e-9))})
+    for held, missing, warning in (
+        (None, True, "there was no anchor, though there are charges"),
+        (older, False, "the anchor was behind the ledger"),
+        (expected, False, ""),
+    ):
+        anchor, capture = MemoryAnchor(), capsys.readouterr()
+        anchor.missing = missing
+        if held is not None:
+            anchor.raise_to(held)
+        anchor.room = 1
+        with logs_left_alone():
+            configure_logs("warning")
+            Desk(tmp_path, anchor, MemoryStore(tmp_path / LEDGER_NAME)).close()
+        capture = capsys.readouterr()
+        told = [json.loads(line) for line in capture.err.splitlines()]
+        assert [line["set"] for line in told if "older than the anchor" in line["event"]] == ["gone"] * (held is older)
+        behind = [line for line in told if "set" not in line]
+        assert [line["event"].startswith(warning) for line in behind] == [True] * bool(warning)
+        assert [line["releases"] for line in behind] == [266 - (held is older)] * bool(warning)
+        sequences = expected.sequences if held is not older else {**expected.sequences, "gone": 7}
+        assert anchor.charged() == Charged(sequences, expected.accounts)
+        assert anchor.room == 0
+
+
+def test_one_charge_behind_is_a_crash_and_no_warning(rolled_back: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which comes between a commit and its mark; an anchor that is missing is told even then."""
+    desk = rolled_back
+    desk.store.pointer = 0
+    desk.anchor.sequences.clear()
+    desk.anchor.accounts.clear()
+    capsys.readouterr()
+    with logs_left_alone():
+        configure_logs("warning")
+        desk.guard.catch_up({"set": "set"})
+        assert capsys.readouterr().err == ""
+        assert desk.anchor.read("set", "set") == Mark(1, NANO, charge_delta(1e-9))
+        desk.anchor.sequences.clear()
+        desk.anchor.missing = True
+        desk.guard.catch_up({"set": "set"})
+        (line,) = map(json.loads, capsys.readouterr().err.splitlines())
+        assert line["event"].startswith("there was no anchor")
 
 
 def test_what_a_retired_key_signed_still_counts(tmp_path: Path) -> None:

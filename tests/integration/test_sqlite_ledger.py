@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -44,6 +47,14 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
         port: Ledger = opened  # checked by mypy
         assert port is opened
         yield opened
+
+
+def history(folder: Path) -> list[tuple[object, ...]]:
+    """Who gave what and why, by the question that the runbook names."""
+    runbook = (Path(__file__).parents[2] / "deploy" / "RUNBOOK.md").read_text()
+    (question,) = re.findall(r'sqlite3 -readonly STATE/ledger\.db "([^"]+)"', runbook)
+    with closing(sqlite3.connect(f"file:{folder / LEDGER_NAME}?mode=ro", uri=True)) as reader:
+        return reader.execute(question).fetchall()
 
 
 # Sets
@@ -328,11 +339,10 @@ def test_a_budget_is_only_ever_raised_and_each_raise_is_on_record(ledger: Sqlite
     with pytest.raises(NotFound):
         ledger.raise_budget("nobody", NANO, Fraction(0), "why", 6)
     ledger.close()
-    with open_ledger(tmp_path) as reopened:
-        history = reopened.budget_history("guests")
-    assert [(grant.total_nano_epsilon, grant.reason, grant.at_us) for grant in history] == [
-        (NANO, "account made", description().created_at_us),
-        (2 * NANO, "board of 4 May", 5),
+    open_ledger(tmp_path).close()
+    assert history(tmp_path) == [
+        ("1970-01-01 00:00:00", "guests", "total", 2.0, "2e-9", "board of 4 May"),
+        ("2023-11-14 22:13:20", "guests", "total", 1.0, "1e-9", "account made"),
     ]
 
 
@@ -351,3 +361,15 @@ def test_lost_releases_are_charged_and_their_sequences_skipped(ledger: SqliteLed
     assert [release.sequence for release in ledger.list_releases("guests", 0, 9)] == [5, 1]
     ledger.close()
     open_ledger(tmp_path).close()
+
+
+def test_the_runbook_reads_confirmed_losses_back_too(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """Beside the open ledger; releases are no part of it."""
+    stored = add_set(ledger, epsilon=4)
+    publish(ledger, stored, "a", charge_of())
+    ledger.charge_lost_releases("guests", 4, "guests", charge_of(2), "restored the copy of 1 May")
+    at = "2023-11-14 22:13:20"
+    assert sorted(history(tmp_path)) == [
+        (at, "guests", "loss of guests", 2.0, "1e-9", "restored the copy of 1 May"),
+        (at, "guests", "total", 4.0, "0.000001", "account made"),
+    ]

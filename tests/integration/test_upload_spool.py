@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from storage_examples import digests_of, kill, new_files, read_line, start_worker
+from storage_examples import add_set, digests_of, kill, new_files, new_ledger, read_line, start_worker
 
 from veilset.errors import OutOfSequence, StateCorrupted
 from veilset_server.adapters.spools.format import FRAME_HEAD_BYTES, MARK_BYTES, MARK_OFFSET, Mark, pack_mark
 from veilset_server.adapters.vector_files import VectorFiles
-from veilset_server.ports import UploadSpool
+from veilset_server.ports import UploadSpool, VectorSpool
+from veilset_server.records import UploadState
 
 EXAMPLES = settings(
     max_examples=200,
@@ -120,6 +123,46 @@ def test_spools_are_apart_and_no_text_of_a_producer_names_a_file(files: VectorFi
     for _ in range(2):
         files.remove_spool(1, "../../u")
     assert len(list((tmp_path / "spools").iterdir())) == len(names) - 1
+
+
+def test_the_spools_of_no_upload_under_way_go(tmp_path: Path) -> None:
+    """Of both kinds, in whatever set; those of open and of accepted uploads stay."""
+    files = new_files(tmp_path)
+    with new_ledger(tmp_path) as ledger:
+        add_set(ledger)
+        kinds: tuple[Callable[[int, str], UploadSpool | VectorSpool], ...] = files.open_spool, files.open_vector_spool
+        for (kind, open_spool), state in product(enumerate(kinds), UploadState):
+            upload_id = f"{kind}/{state}"
+            open_spool(1, upload_id).close()
+            ledger.open_upload(1, upload_id)
+            if state is not UploadState.OPEN:
+                ledger.accept_upload(1, upload_id, 0)
+            if state is UploadState.FINISHED:
+                ledger.finish_upload(1, upload_id, 0, b"")
+            for set_id in (1, 7):
+                open_spool(set_id, f"unknown/{upload_id}").close()
+        under_way = [
+            (upload.set_id, upload.upload_id) for upload in ledger.all_open_uploads() + ledger.merging_uploads()
+        ]
+    assert len(under_way) == 4
+    assert len(list((tmp_path / "spools").iterdir())) == 18
+    assert files.remove_other_spools(under_way) == 14
+    assert files.remove_other_spools(under_way) == 0
+    kept = {f"1-{hashlib.sha256(upload_id.encode()).hexdigest()}.spool" for _, upload_id in under_way}
+    assert {path.name for path in (tmp_path / "spools").iterdir()} == kept
+
+
+def test_what_is_not_ours_among_the_spools_stays(files: VectorFiles, tmp_path: Path) -> None:
+    """Names that no spool has, and what has such a name and is no file."""
+    folder, zeros = tmp_path / "spools", "0" * 64
+    foreign = ("notes.spool", "a" * 64 + ".spool", f"01-{zeros}.spool", f"1-{zeros}.spool.bak", f"1-{'A' * 64}.spool")
+    for name in foreign:
+        (folder / name).touch()
+    (tmp_path / "elsewhere").touch()
+    (folder / f"1-{zeros}.spool").symlink_to(tmp_path / "elsewhere")
+    (folder / f"2-{zeros}.spool").mkdir()
+    assert files.remove_other_spools([]) == 0
+    assert len(list(folder.iterdir())) == len(foreign) + 2
 
 
 def test_a_stream_that_was_taken_over_cannot_add(files: VectorFiles) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from veilset.core.budget import format_delta, parse_delta
 from veilset.errors import InvalidInput, StateCorrupted, StorageFull, Unavailable
 from veilset_server.adapters.durability import new_file, relative_name, write_all
-from veilset_server.records import Mark
+from veilset_server.records import Charged, Mark
 
 VERSION = 1
 
@@ -48,10 +48,16 @@ class AnchorFile:
         self._sets: dict[str, int] = {}
         self._accounts: dict[str, tuple[int, Fraction]] = {}
         try:
-            if path.exists():
+            self._missing = not path.exists()
+            if not self._missing:
                 self._load()
         except OSError as error:
             raise InvalidInput("anchor", f"a file that can be read ({type(error).__name__})", str(path)) from None
+
+    @property
+    def missing(self) -> bool:
+        """Whether there was no file when this one was opened."""
+        return self._missing
 
     def read(self, set_name: str, account: str) -> Mark:
         """The highest mark of the set and of its account; zeros if there is none."""
@@ -59,24 +65,31 @@ class AnchorFile:
             nano_epsilon, delta = self._accounts.get(account, (0, Fraction(0)))
             return Mark(self._sets.get(set_name, 0), nano_epsilon, delta)
 
-    def prove(self) -> None:
-        """Write it anew as it is, durably. Raises as `write` does."""
+    def charged(self) -> Charged:
+        """All that it holds."""
         with self._lock:
-            self._save(self._sets, self._accounts)
+            return Charged(dict(self._sets), dict(self._accounts))
 
     def write(self, set_name: str, account: str, mark: Mark) -> None:
-        """Raise both to ``mark``, durably. Raises StorageFull, Unavailable, StateCorrupted (the disk fails)."""
-        with self._lock:
-            nano_epsilon, delta = self._accounts.get(account, (0, Fraction(0)))
-            sequence = max(mark.sequence, self._sets.get(set_name, 0))
-            self._save(
-                self._sets | {set_name: sequence},
-                self._accounts | {account: (max(mark.nano_epsilon, nano_epsilon), max(mark.delta, delta))},
-            )
+        """Raise both to ``mark``, durably. Raises as `raise_to` does."""
+        self.raise_to(Charged({set_name: mark.sequence}, {account: (mark.nano_epsilon, mark.delta)}))
 
-    def _save(self, sets: dict[str, int], accounts: dict[str, tuple[int, Fraction]]) -> None:
-        spent = {name: [nano, format_delta(delta)] for name, (nano, delta) in accounts.items()}
-        content = {"version": VERSION, "sets": sets, "accounts": spent}
+    def raise_to(self, charged: Charged) -> None:
+        """Raise all these marks in one write, durably. Raises StorageFull, Unavailable, StateCorrupted (the disk fails).
+
+        They are kept here first: whatever fails to be written, of whichever set, is written by the next one that does not.
+        """
+        with self._lock:
+            for name, sequence in charged.sequences.items():
+                self._sets[name] = max(sequence, self._sets.get(name, 0))
+            for name, (nano_epsilon, delta) in charged.accounts.items():
+                nano_before, delta_before = self._accounts.get(name, (0, Fraction(0)))
+                self._accounts[name] = max(nano_epsilon, nano_before), max(delta, delta_before)
+            self._save()
+
+    def _save(self) -> None:
+        spent = {name: [nano, format_delta(delta)] for name, (nano, delta) in self._accounts.items()}
+        content = {"version": VERSION, "sets": self._sets, "accounts": spent}
         text = json.dumps(content | {"sha256": _checksum(content)}, indent=1, sort_keys=True)
         name = relative_name(self._path)
         try:
@@ -87,7 +100,6 @@ class AnchorFile:
         except OSError as error:
             kind = type(error).__name__ if error.strerror is None else error.strerror
             raise Unavailable(f"anchor: {name} cannot be written: {kind}", file=name) from None
-        self._sets, self._accounts = sets, accounts
 
     def _load(self) -> None:
         try:

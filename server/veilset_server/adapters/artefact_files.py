@@ -57,6 +57,10 @@ class ArtefactFiles:
         os.close(_open_checked(path, set_id, sequence))
         return _read(path, set_id, sequence, chunk_bytes)
 
+    def name(self, set_id: int, sequence: int) -> str:
+        """How errors call the file."""
+        return relative_name(self._path(set_id, sequence))
+
     def list(self) -> list[tuple[int, int]]:
         """(set_id, sequence) of all artefacts, in order."""
         matches = (_NAME.fullmatch(entry.name) for entry in self._folder.iterdir())

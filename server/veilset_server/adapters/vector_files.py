@@ -68,6 +68,9 @@ class VectorFiles:
     def remove_spool(self, set_id: int, upload_id: str) -> None:
         self._spools.remove(set_id, upload_id)
 
+    def remove_other_spools(self, kept: Collection[tuple[int, str]]) -> int:
+        return self._spools.remove_others(kept)
+
     def spool_trace(self, set_id: int, upload_id: str) -> SpoolTrace:
         return self._spools.trace(set_id, upload_id)
 
@@ -79,6 +82,9 @@ class VectorFiles:
 
     def read_artefact(self, set_id: int, sequence: int, chunk_bytes: int) -> Iterator[bytes]:
         return self._artefacts.read(set_id, sequence, chunk_bytes)
+
+    def artefact_name(self, set_id: int, sequence: int) -> str:
+        return self._artefacts.name(set_id, sequence)
 
     def artefacts(self) -> list[tuple[int, int]]:
         return self._artefacts.list()

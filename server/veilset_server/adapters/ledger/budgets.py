@@ -51,16 +51,6 @@ class ChargeEntry:
     at_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetGrant:
-    """One audit row: the totals an account was given, why, and when (microseconds since the Unix epoch)."""
-
-    total_nano_epsilon: int
-    total_delta: Fraction
-    reason: str
-    at_us: int
-
-
 def account_exists(transaction: sqlite3.Connection, name: str) -> bool:
     """Whether the account was ever made."""
     return transaction.execute("SELECT 1 FROM accounts WHERE name = ?", (name,)).fetchone() is not None
@@ -79,6 +69,16 @@ def read_account(transaction: sqlite3.Connection, name: str) -> Account:
     (count,) = transaction.execute("SELECT COUNT(*) FROM charges WHERE account = ?", (name,)).fetchone()
     with damage(LEDGER_NAME):
         return Account(name, total[0], spent[0], parse_delta(total[1]), parse_delta(spent[1]), count)
+
+
+def read_spent(transaction: sqlite3.Connection) -> dict[str, tuple[int, Fraction]]:
+    """What every account that was ever charged has spent: nano-ε and δ."""
+    query = (
+        "SELECT account, spent_nano_epsilon, spent_delta FROM charges "
+        "WHERE position IN (SELECT MAX(position) FROM charges GROUP BY account)"
+    )
+    with damage(LEDGER_NAME):
+        return {name: (nano, parse_delta(delta)) for name, nano, delta in transaction.execute(query)}
 
 
 def make_account(
@@ -101,13 +101,6 @@ def raise_account(
         raise InvalidInput("delta", "at least the present total; a budget is never lowered")
     _append_budget(transaction, name, nano_epsilon, delta, reason, at_us)
     return read_account(transaction, name)
-
-
-def read_grants(transaction: sqlite3.Connection, name: str) -> list[BudgetGrant]:
-    """All budgets that the account was ever given, oldest first."""
-    query = "SELECT total_nano_epsilon, total_delta, reason, at_us FROM budgets WHERE account = ? ORDER BY position"
-    with damage(LEDGER_NAME):
-        return [BudgetGrant(row[0], parse_delta(row[1]), row[2], row[3]) for row in transaction.execute(query, (name,))]
 
 
 def _append_budget(

@@ -31,6 +31,11 @@ def next_sequence(transaction: sqlite3.Connection, set_name: str) -> int:
     return int(transaction.execute(query, (set_name,)).fetchone()[0])
 
 
+def highest_sequences(transaction: sqlite3.Connection) -> dict[str, int]:
+    """The highest sequence that was ever charged under each name."""
+    return dict(transaction.execute("SELECT set_name, MAX(sequence) FROM charges GROUP BY set_name"))
+
+
 def charge_release(
     transaction: sqlite3.Connection,
     release: StoredRelease,
@@ -145,6 +150,15 @@ def releases_in_state(transaction: sqlite3.Connection, state: ReleaseState) -> l
     """All releases in a state, oldest first."""
     query = f"{_SELECT} WHERE releases.state = ? ORDER BY releases.position"
     return [_from_row(row) for row in transaction.execute(query, (str(state),))]
+
+
+def sequences_in_state(transaction: sqlite3.Connection, set_name: str, state: ReleaseState) -> list[int]:
+    """Of all releases under this name, newest first; no manifest is read."""
+    query = (
+        "SELECT charges.sequence FROM releases JOIN charges USING (position) "
+        "WHERE charges.set_name = ? AND releases.state = ? ORDER BY charges.sequence DESC"
+    )
+    return [int(sequence) for (sequence,) in transaction.execute(query, (set_name, str(state)))]
 
 
 def _from_row(row: Row) -> StoredRelease:

@@ -16,13 +16,13 @@ from veilset_server.adapters.ledger import releases as ledger_releases
 from veilset_server.adapters.ledger import sets as ledger_sets
 from veilset_server.adapters.ledger import uploads as ledger_uploads
 from veilset_server.adapters.ledger import vectors as ledger_vectors
-from veilset_server.adapters.ledger.budgets import BudgetGrant
 from veilset_server.adapters.ledger.file import LedgerFile, damage
 from veilset_server.adapters.ledger.schema import MIGRATIONS, check_schema, upgrade
 from veilset_server.adapters.ledger.verification import verify_ledger
 from veilset_server.records import (
     Account,
     Charge,
+    Charged,
     ReleaseState,
     SetDescription,
     StoredRelease,
@@ -234,7 +234,16 @@ class SqliteLedger:
         with self._file.transaction() as transaction:
             return ledger_releases.releases_in_state(transaction, wanted)
 
+    def sequences_in_state(self, set_name: str, state: str) -> list[int]:
+        wanted = check_choice("state", state, ReleaseState)
+        with self._file.transaction() as transaction:
+            return ledger_releases.sequences_in_state(transaction, set_name, wanted)
+
     # Budgets
+
+    def charged(self) -> Charged:
+        with self._file.transaction() as transaction:
+            return Charged(ledger_releases.highest_sequences(transaction), ledger_budgets.read_spent(transaction))
 
     def get_account(self, name: str) -> Account:
         with self._file.transaction() as transaction:
@@ -244,10 +253,6 @@ class SqliteLedger:
         _check_reason(reason)
         with self._file.transaction() as transaction:
             return ledger_budgets.raise_account(transaction, account, nano_epsilon, delta, reason, at_us)
-
-    def budget_history(self, account: str) -> list[BudgetGrant]:
-        with self._file.transaction() as transaction:
-            return ledger_budgets.read_grants(transaction, account)
 
 
 def _check_reason(reason: str) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 from veilset.errors import StateCorrupted
@@ -13,6 +15,8 @@ from veilset_server.adapters.durability import relative_name, sync_folder
 from veilset_server.adapters.spools.upload_spool import SpoolFile
 from veilset_server.adapters.spools.vector_spool import VectorSpoolFile
 from veilset_server.ports import SpoolTrace
+
+_NAME = re.compile(r"[1-9][0-9]*-[0-9a-f]{64}\.spool", re.ASCII)
 
 
 class SpoolFiles:
@@ -63,6 +67,21 @@ class SpoolFiles:
         for path in self._folder.glob(f"{set_id:d}-*.spool*"):
             _unlink(path)
         sync_folder(self._folder)
+
+    def remove_others(self, kept: Collection[tuple[int, str]]) -> int:
+        """Delete every spool but those of these uploads (set id, upload id); returns how many. What is not named as a spool
+        is, or is no file, is not ours and stays."""
+        names = {self._path(set_id, _upload_hash(upload_id)).name for set_id, upload_id in kept}
+        with os.scandir(self._folder) as entries:
+            spools = [
+                entry for entry in entries if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+            ]
+        others = [entry.name for entry in spools if entry.name not in names]
+        for name in others:
+            _unlink(self._folder / name)
+        if others:
+            sync_folder(self._folder)
+        return len(others)
 
     def _path(self, set_id: int, upload_hash: bytes) -> Path:
         return self._folder / f"{set_id:d}-{upload_hash.hex()}.spool"
