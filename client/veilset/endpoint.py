@@ -83,12 +83,13 @@ def make_endpoint(
 def _host_and_port(address: str, target: str) -> tuple[str, int]:
     if address.startswith("unix:"):
         return "localhost", 0
-    host, separator, port = address.removeprefix(_DNS_PREFIX).rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    written, separator, port = address.removeprefix(_DNS_PREFIX).rpartition(":")
+    host = bare_host(written)
     well_formed = (
         separator
         and host
-        and not any(bad in host for bad in "/@ ")
+        and not any(bad in host for bad in "/@ []")
+        and (":" in host) == (written != host)
         and port.isascii()
         and port.isdigit()
         and len(port) <= 5
@@ -96,6 +97,16 @@ def _host_and_port(address: str, target: str) -> tuple[str, int]:
     if not (well_formed and 1 <= int(port) <= 65_535):
         raise InvalidInput("server", "host:port, such as localhost:50051, or tls://host:port", target)
     return host, int(port)
+
+
+def bare_host(host: str) -> str:
+    """``host`` without the brackets that an IPv6 address may stand in."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") and ":" in host else host
+
+
+def host_and_port(host: str, port: int) -> str:
+    """host:port, an IPv6 address in the brackets that tell it from the port."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

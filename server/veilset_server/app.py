@@ -13,6 +13,7 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from veilset.endpoint import host_and_port
 from veilset.errors import Unavailable
 from veilset.v1 import membership_pb2, membership_pb2_grpc
 from veilset_server.abandoned_uploads import AbandonedUploads
@@ -60,7 +61,7 @@ class Ready:
 
 
 async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and return."""
+    """Serve until SIGTERM or SIGINT, then drain and return; the caller has them end the start (`signals.starting`)."""
     signals = Signals()
     certificates = None
     if settings.tls_cert is not None and settings.tls_key is not None:
@@ -72,19 +73,20 @@ async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         state = stack.enter_context(open_state(settings.state, clock))
         keys = SigningKeys(state.folder.path, clock, may_make=state.ledger.highest_set_id() == 0)
         signals.reloads.append(keys.reload)
-        redis_url = settings.redis
+        redis_url, revive = settings.redis, None
         if redis_url is None:
-            valkey = EmbeddedValkey(state.folder.path / "valkey", settings.embedded_port)
-            redis_url = stack.enter_context(valkey).url
+            valkey = stack.enter_context(EmbeddedValkey(state.folder.path / "valkey", settings.embedded_port))
+            redis_url, revive = valkey.url, valkey.revive
         executor = stack.enter_context(ThreadPoolExecutor(settings.workers, thread_name_prefix="call"))
         # Of their own, since calls may all be waiting for a Redis that hangs.
         upload_executor = stack.enter_context(ThreadPoolExecutor(settings.workers, thread_name_prefix="upload"))
         redis_store = RedisStore(redis_url, settings.redis_timeout_seconds, settings.replicas)
         stack.callback(redis_store.close)
-        watch = stack.enter_context(Monitoring(settings, state.ledger))
+        watch = stack.enter_context(Monitoring(settings, state.ledger, served_methods()))
         signals.reloads.append(watch.reload)
-        use_cases, ingest, merging = _wire(settings, state, clock, keys, watch.store(redis_store), watch)
+        use_cases, ingest, merging = _wire(settings, state, clock, keys, watch.store(redis_store), watch, revive)
         recover(state.ledger, state.files, merging, use_cases.guard)
+        watch.refusing(lambda: state.refusing | merging.refusing)
         if settings.redis is None:  # it starts empty: readers who come back must not find it so
             with suppress(Unavailable):
                 use_cases.delivery.reconcile()
@@ -95,8 +97,9 @@ async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         workers = SharedWorkers(executor, settings.workers)
         service = MembershipService(use_cases, uploads, workers, settings.publish_wait_seconds)
         stack.callback(service.close)
+        signals.begin_serving()
         server, port, healthy = await _start(settings, service, watch, gate, certificates)
-        on_ready(Ready(f"{settings.host}:{port}", redis_url, keys.newest.public.hex(), watch.metrics_address))
+        on_ready(Ready(host_and_port(settings.host, port), redis_url, keys.newest.public.hex(), watch.metrics_address))
         log.info("serving", port=port)
         await signals.stopping.wait()
         log.info("draining")
@@ -126,6 +129,7 @@ def _wire(
     keys: SigningKeys,
     store: ReleaseStore,
     watch: Monitoring,
+    revive: Callable[[], bool] | None,
 ) -> tuple[UseCases, Ingest, Merging]:
     ledger, files, entropy, set_locks = state.ledger, state.files, OsEntropy(), KeyedLocks()
     beside = settings.state.absolute()
@@ -144,7 +148,7 @@ def _wire(
         publishing=watch.publishing(ledger, files, entropy, clock, keys, set_locks, merging, guard),
         guard=guard,
         delivery=delivery,
-        worker=DeliveryWorker(delivery, settings.reconcile_seconds, ingest.drop_abandoned),
+        worker=DeliveryWorker(delivery, settings.reconcile_seconds, ingest.drop_abandoned, revive),
     )
     return use_cases, ingest, merging
 
@@ -167,7 +171,7 @@ async def _start(
     certificates: ServerCertificates | None,
 ) -> tuple[grpc.aio.Server, int, health.aio.HealthServicer]:
     server = grpc.aio.server(
-        interceptors=[watch.interceptor(served_methods()), gate],
+        interceptors=[watch.interceptor(), gate],
         options=[
             ("grpc.so_reuseport", 0),  # two services on one port would share its calls
             *channel_options(settings),
@@ -179,14 +183,16 @@ async def _start(
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    address = f"{settings.host}:{settings.port}"
+    address = host_and_port(settings.host, settings.port)
     try:
         if certificates is None:
             port = server.add_insecure_port(address)
         else:
             port = server.add_secure_port(address, certificates.credentials())
     except RuntimeError:
-        raise Unavailable(f"port: cannot listen on {address}; is it taken?") from None
+        raise Unavailable(
+            f"port: cannot listen on {address}: it is taken, or its host cannot be resolved here"
+        ) from None
     for name in ("", SERVICE_NAME):
         await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
     await server.start()

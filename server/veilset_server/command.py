@@ -35,8 +35,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
 )
 @click.option(
     "--redis-file",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="File that holds the Redis URL, to keep a password off the command line.",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File that holds the Redis URL, to keep a password off the command line; read at the start only.",
 )
 @click.option(
     "--anchor",
@@ -131,20 +131,27 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
 @access_options
 @monitoring_options
 @click.option("--json", "as_json", is_flag=True, help="Print the ready line as JSON.")
-def serve(as_json: bool, redis_file: Path | None, **options: object) -> None:
+def serve(as_json: bool, redis: str | None, redis_file: Path | None, **options: object) -> None:
     """Run the service until SIGTERM or Ctrl-C.
 
     Prints one line on standard output when it is ready: the gRPC address, the Redis URL for readers on this machine,
     and the public key that readers pin. Logs go to standard error as JSON lines.
     """
+    from veilset_server.adapters.signals import starting
+
+    with starting():
+        _serve(options, redis, redis_file, as_json=as_json)
+
+
+def _serve(options: dict[str, object], redis: str | None, redis_file: Path | None, *, as_json: bool) -> None:
+    from veilset.cli.options import read_redis
     from veilset_server.adapters.core_dumps import refuse_core_dumps
     from veilset_server.adapters.logs import configure_logs
     from veilset_server.adapters.memory import return_freed_memory
     from veilset_server.app import Ready
     from veilset_server.app import serve as run
 
-    if redis_file is not None:
-        options["redis"] = redis_file.read_text().strip()
+    options["redis"] = read_redis(redis, redis_file)
     settings = Settings(**options)  # type: ignore[arg-type]
     configure_logs(settings.log_level)
     return_freed_memory()

@@ -1,19 +1,48 @@
-"""A lock per key, made when first asked for."""
+"""A lock per key, for as long as somebody wants it.
+
+The order in which they are taken, so that nobody ever waits in a circle: a set's lock (by its id) first, then the lock of a
+name or of a budget account, never both of these. A set's lock is held as long as uploads are merged into it; the others are
+not, so nobody may wait for a set's lock while holding one of them.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class _Lock:
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    wanted: int = 0
 
 
 class KeyedLocks:
-    """``locks[key]`` is always the same re-entrant lock for the same key."""
+    """``with locks[key]:`` is the block in which no other thread has ``key``; re-entrant. A key that nobody holds or waits for
+    is forgotten, as keys may be names that callers give."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._locks: defaultdict[Hashable, threading.RLock] = defaultdict(threading.RLock)
+        self._locks: dict[Hashable, _Lock] = {}
 
-    def __getitem__(self, key: Hashable) -> threading.RLock:
+    def __getitem__(self, key: Hashable) -> AbstractContextManager[None]:
+        return self._held(key)
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    @contextmanager
+    def _held(self, key: Hashable) -> Iterator[None]:
         with self._guard:
-            return self._locks[key]
+            found = self._locks.setdefault(key, _Lock())
+            found.wanted += 1
+        try:
+            with found.lock:
+                yield
+        finally:
+            with self._guard:
+                found.wanted -= 1
+                if not found.wanted:
+                    del self._locks[key]

@@ -49,6 +49,11 @@ class SetRequest:
     allow_poor_utility: bool = False
     owner: str = ""
 
+    @property
+    def account_name(self) -> str:
+        """The budget account: the set's own unless another is named."""
+        return self.account or self.name
+
 
 @dataclass(frozen=True, slots=True)
 class SetLimits:
@@ -82,17 +87,16 @@ class Sets:
         self._guard = guard
         self._limits = limits
 
-    def create(self, request: SetRequest) -> tuple[StoredSet, planner.Plan]:
-        """Create an empty set and its budget account; returns it with the rates to expect.
+    def plan(self, request: SetRequest) -> planner.Plan:
+        """The filter that the set would have, with the rates to expect. May search for seconds; waits for nobody.
 
-        Raises InvalidInput, AlreadyExists, PoorUtility (unless allowed), LimitExceeded, StorageFull; nothing is left
-        behind then.
+        Raises InvalidInput, PoorUtility (unless allowed), LimitExceeded.
         """
         check_name("name", request.name)
         if request.scheme is HashScheme.BLAKE2B and not request.key_check:
             raise InvalidInput("key_check", f"given with scheme {request.scheme}, so that a wrong secret is noticed")
         check_key_check(request.key_check, request.scheme)
-        account = check_name("account", request.account or request.name)
+        check_name("account", request.account_name)
         plan = self._plan(request)
         if plan.bits > self._limits.max_bits:
             raise LimitExceeded(
@@ -102,6 +106,13 @@ class Sets:
             )
         if plan.efficiency < planner.MINIMUM_EFFICIENCY and not request.allow_poor_utility:
             raise _poor(request, plan)
+        return plan
+
+    def create(self, request: SetRequest, plan: planner.Plan) -> StoredSet:
+        """Create an empty set as planned, and its budget account.
+
+        Raises InvalidInput, AlreadyExists, FailedPrecondition, LimitExceeded, StorageFull; nothing is left behind then.
+        """
         privacy = request.privacy
         budget_epsilon = request.budget_epsilon or privacy.epsilon
         if not privacy.epsilon <= budget_epsilon <= MAX_BUDGET_EPSILON:
@@ -113,13 +124,13 @@ class Sets:
             filter=FilterParameters(plan.bits, plan.hashes, request.scheme, seed, request.key_check),
             privacy=privacy,
             normalization=request.normalization,
-            account=account,
+            account=request.account_name,
             created_at_us=self._clock.now_us(),
             declared_size=request.size,
             shared_seed=request.seed is not None,
             owner=request.owner,
         )
-        self._refuse_smaller_account(account, request)
+        self._refuse_smaller_account(request)
         budget = to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon)
         with self._delivery.locks[request.name]:  # nobody deletes the set before it has its vector
             quotas = self._limits.max_sets, self._limits.max_sets_of_owner
@@ -130,7 +141,7 @@ class Sets:
                 self._ledger.delete_set(request.name)
                 self._files.remove_set(stored.set_id)
                 raise
-        return stored, plan
+        return stored
 
     def _plan(self, request: SetRequest) -> planner.Plan:
         check_integer("size", request.size, 1, MAX_SIZE)
@@ -148,11 +159,12 @@ class Sets:
             wanted = replace(wanted, max_bytes=self._limits.max_bits // 8)
         return planner.plan(wanted)
 
-    def _refuse_smaller_account(self, name: str, request: SetRequest) -> None:
+    def _refuse_smaller_account(self, request: SetRequest) -> None:
         """An account that is there keeps its budget; asking for more than it has is a mistake to be told at once."""
         with suppress(NotFound):
             self._ledger.get_set(request.name)
             return  # the ledger says that it exists already
+        name = request.account_name
         try:
             account = self._ledger.get_account(name)
         except NotFound:
@@ -170,20 +182,17 @@ class Sets:
         The releases go from the release store first: if it cannot be reached nothing is deleted, and a crash behind
         that step leaves a set whose releases the next reconcile restores. What Redis shows of the set may be the only
         evidence that the ledger was rolled back, so while it shows more than the ledger knows nothing is deleted. Raises
-        NotFound, Unavailable, StateRolledBack, FailedPrecondition (another service's releases are there).
+        InvalidInput, NotFound, Unavailable, StateRolledBack, FailedPrecondition (another service's releases are there).
         """
-        with self._delivery.locks[name]:  # nobody makes or deletes a set of that name meanwhile
-            stored = self._ledger.get_set(name)
-            self._guard.check(name, stored.description.account)
-            self._delete(stored)
-
-    def _delete(self, stored: StoredSet) -> None:
-        name = stored.description.name
-        with self._set_locks[stored.set_id]:
-            releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)
-            self._delivery.forget(name, releases)
-            self._ledger.delete_set(name)
-            self._files.remove_set(stored.set_id)
+        stored = self._ledger.get_set(check_name("name", name))
+        self._guard.check(name, stored.description.account)  # under no lock: Redis may hang
+        with self._set_locks[stored.set_id]:  # before the name's, which then nobody holds while uploads are merged
+            releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)  # nobody can add to them any more
+            with self._delivery.locks[name]:  # nobody delivers its releases, or makes a set of that name, meanwhile
+                self._ledger.get_set_by_id(stored.set_id)  # another may have deleted it, and a new one bear its name
+                self._delivery.forget(name, releases)
+                self._ledger.delete_set(name)
+            self._files.remove_set(stored.set_id)  # by its id, which no other set ever gets
             for release in releases:
                 self._files.remove_artefact(release.set_id, release.sequence)
 

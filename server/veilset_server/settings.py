@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from veilset.core.params import MAX_BITS, MIN_BITS
-from veilset.endpoint import is_loopback
+from veilset.endpoint import bare_host, is_loopback
 from veilset.errors import InvalidInput
 from veilset_server.limits import Limits
 from veilset_server.principals import AuthMode
@@ -55,6 +55,8 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
+        for name in ("host", "metrics_host"):  # an IPv6 address may come in brackets
+            object.__setattr__(self, name, bare_host(getattr(self, name)))
         ranges: dict[str, tuple[float, float]] = {
             "port": (0, 65535),
             "embedded_port": (0, 65535),

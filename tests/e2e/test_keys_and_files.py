@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import veilset as library
-from harness.programs import Finished, unused_port
+from harness.programs import Finished, unused_port, veilset
 from harness.releases import PUBLIC_KEY, release_bytes, release_view
 from harness.service_process import ServiceProcess
 from veilset.core.params import FilterParameters, HashScheme
@@ -78,6 +78,26 @@ def test_the_redis_url_may_stand_in_a_file(service: ServiceProcess, veilset_here
         overridden = veilset_here(*command, "--redis-file", path, settings={"VEILSET_REDIS": service.redis})
         assert "unavailable" in overridden.complaint(), "the command line goes before the environment"
         assert "readable" in veilset_here(*command, "--redis-file", tmp_path / "none").complaint()
+
+
+def test_the_services_redis_url_is_read_as_a_readers_is(veilset_here: Here, tmp_path: Path) -> None:
+    """Whatever is wrong with the file is told in one line, which does not show what is in it."""
+    path, state = tmp_path / "url", tmp_path / "state"
+    serve = ("serve", "--state", state, "--port", "0", "--redis-file", path)
+    assert "redis-file: must be a readable file" in veilset_here(*serve).complaint()
+    path.write_bytes(b"redis://:hush\xff@127.0.0.1:1\n")
+    not_text = veilset_here(*serve)
+    assert "redis-file: must be a readable file" in not_text.complaint()
+    path.write_text("redis://127.0.0.1:1\n")
+    both = veilset_here(*serve, "--redis", "redis://127.0.0.1:2")
+    assert both.complaint() == "redis-file: must be absent where --redis is given"
+    assert not state.exists()
+    for content in ("\n", "redis://u:hush@127.0.0.1:port\n"):
+        path.write_text(content)
+        no_url = veilset(*serve)
+        assert no_url.code == 2
+        assert "veilset: redis: must be" in no_url.err
+        assert "hush" not in no_url.err
 
 
 @pytest.mark.parametrize("profile", ["email", "email-1"])

@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import veilset as library
+from harness.metrics import scrape
 from harness.programs import environment, unused_port, veilset
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
@@ -184,6 +185,26 @@ def test_a_port_taken_by_something_else(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         assert f"cannot listen on 127.0.0.1:{port}" in one_complaint("--state", tmp_path / "state", "--port", str(port))
+
+
+def test_an_ipv6_address(start_service: Callable[..., ServiceProcess]) -> None:
+    """In brackets or without: a loopback address as any other, in whose ready line the port can be told from it."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        pytest.skip("no IPv6 here")
+    here = ("--host", "::1", "--metrics-host", "[::1]")
+    service = start_service(*here, "--metrics-port", "0")
+    for address in (service.address, service.metrics):
+        assert address.startswith("[::1]:")
+    with service.connect() as connection:
+        assert list(connection.list_sets()) == []
+    assert scrape(service.metrics)
+    here, port = ("--host", "[::1]", "--metrics-host", "::1"), service.address.rpartition(":")[2]
+    for ports in (("--port", port), ("--port", "0", "--metrics-port", port)):
+        said = one_complaint("--state", service.state.with_name("other"), *here, *ports)
+        assert f"cannot listen on [::1]:{port}: it is taken" in said
 
 
 def test_plain_text_off_loopback_needs_saying_so(start_service: Callable[..., ServiceProcess], tmp_path: Path) -> None:

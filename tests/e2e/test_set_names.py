@@ -65,7 +65,7 @@ def test_no_name_of_the_corpus_gets_anywhere(service: ServiceProcess, stub: Memb
             assert failure.code in ("INVALID_ARGUMENT", "NOT_FOUND"), (name[:40], method, failure)
             assert failure.message.isprintable()
         with RawUpload(stub, open_upload(name, "u")) as stream:
-            assert stream.failure().code == "NOT_FOUND"
+            assert stream.failure().code == "INVALID_ARGUMENT"
     assert files(service) == files_before
     assert set(redis_content(service.redis)) == keys_before
 

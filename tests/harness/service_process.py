@@ -51,6 +51,16 @@ class ServiceProcess:
 
     def start(self) -> ServiceProcess:
         """Start, and return once it says that it is ready."""
+        self.begin()
+        assert self._process is not None
+        ready = json.loads(self._first_line(self._process))
+        self.address, self.redis, self.public_key = ready["address"], ready["redis"] or "", ready["public_key"]
+        self.metrics = ready.get("metrics", "")
+        self._children = psutil.Process(self._process.pid).children()
+        return self
+
+    def begin(self) -> None:
+        """Start, without waiting for what it says."""
         own = ["serve", "--state", str(self.state), "--port", str(self._port), "--json"]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -60,11 +70,6 @@ class ServiceProcess:
                 text=True,
                 env=environment(),
             )
-        ready = json.loads(self._first_line(self._process))
-        self.address, self.redis, self.public_key = ready["address"], ready["redis"] or "", ready["public_key"]
-        self.metrics = ready.get("metrics", "")
-        self._children = psutil.Process(self._process.pid).children()
-        return self
 
     def _first_line(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout is not None
@@ -89,6 +94,11 @@ class ServiceProcess:
     @property
     def children(self) -> list[psutil.Process]:
         """The processes that it started: the embedded Valkey, if it has one."""
+        return self._children
+
+    def find_children(self) -> list[psutil.Process]:
+        """The same, looked for now: of a service that is not ready yet."""
+        self._children = psutil.Process(self.pid).children()
         return self._children
 
     def terminate(self) -> None:

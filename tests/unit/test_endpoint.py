@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from veilset.endpoint import Endpoint, make_endpoint
+from veilset.endpoint import Endpoint, bare_host, host_and_port, make_endpoint
 from veilset.errors import InvalidInput
 
 BEARER, SHORTER = "a-secret-bearer", "shorter"
@@ -23,7 +23,7 @@ DISGUISED = ["localhost.example.com:1", "127.0.0.1.example.com:1", "0.0.0.0:1", 
 MALFORMED = [
     *("", "localhost", "localhost:", ":50051", "localhost:0", "localhost:65536", "localhost:http", "localhost:٣"),
     *("http://localhost:1", "https://localhost:1", "tls://", "tls://localhost", "tls://user@localhost:1", "a b:1"),
-    "localhost:" + 5000 * "1",
+    *("localhost:" + 5000 * "1", "::1:50051", "2001:db8::1", "[localhost]:1", "[::1]]:1", "[::1:1"),
 ]
 
 
@@ -53,6 +53,17 @@ def test_a_malformed_target_is_refused_by_name(target: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         make_endpoint(target, insecure=True)
     assert refused.value.field == "server"
+
+
+def test_an_ipv6_address_stands_in_brackets_before_a_port() -> None:
+    """With them or without, where it stands alone."""
+    for host in ("::1", "2001:db8::1"):
+        assert bare_host(f"[{host}]") == bare_host(host) == host
+        assert host_and_port(host, 1) == f"[{host}]:1"
+        assert make_endpoint(host_and_port(host, 1), insecure=True).host == host
+    for host in ("localhost", "127.0.0.1", "[localhost]", ""):
+        assert bare_host(host) == host
+        assert host_and_port(host, 1) == f"{host}:1"
 
 
 def test_the_parts_of_a_target() -> None:

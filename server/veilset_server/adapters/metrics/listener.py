@@ -23,8 +23,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import make_wsgi_app
 
+from veilset.endpoint import host_and_port
 from veilset.errors import Unavailable
-from veilset_server.adapters.logs import error_places
+from veilset_server.error_places import error_places
 from veilset_server.places import Places
 
 SECONDS = 5.0
@@ -49,7 +50,10 @@ class MetricsListener:
         try:
             self._server = kind((host, port), _Handler)
         except OSError:
-            raise Unavailable(f"metrics_port: cannot listen on {host}:{port}; is it taken?") from None
+            where = host_and_port(host, port)
+            raise Unavailable(
+                f"metrics_port: cannot listen on {where}: it is taken, or its host cannot be resolved here"
+            ) from None
         try:
             self.reload()
         except BaseException:
@@ -57,7 +61,7 @@ class MetricsListener:
             raise
         self._server.set_app(_only_metrics(make_wsgi_app(registry)))
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
-        self.address = f"{host}:{self._server.server_port}"
+        self.address = host_and_port(host, self._server.server_port)
 
     def reload(self) -> None:
         """Read certificate and key again; connections from now on get them. Raises OSError (ssl.SSLError is one)."""

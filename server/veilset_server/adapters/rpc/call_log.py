@@ -13,7 +13,7 @@ from veilset_server.adapters.rpc.watching import Call
 log = structlog.get_logger(__name__)
 
 CHANGING = frozenset({"CreateSet", "DeleteSet", "PublishRelease", "RaiseBudget", "ConfirmLoss", "ReconcileReleases"})
-"""Methods whose calls are always logged: who audits wants to know when these happened."""
+"""Methods whose calls are always logged when they succeed: who audits wants to know when these happened."""
 
 LINES_A_SECOND = 100
 """Of failed calls; beyond them only their number is told, so that a flood of calls is no flood of lines."""

@@ -12,7 +12,7 @@ import grpc
 
 from veilset.core import wire
 from veilset.core.decoding import Rule
-from veilset.core.params import Calibration, HashScheme, Normalization, check_integer
+from veilset.core.params import Calibration, HashScheme, Normalization, check_integer, check_name
 from veilset.core.planning import planner
 from veilset.errors import NotFound, Unavailable
 from veilset.v1 import membership_pb2 as pb
@@ -67,6 +67,7 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         self._workers = workers
         self._publish_wait_seconds = publish_wait_seconds
         self._turns = Turns()
+        self._creations = Turns()  # of their own: what they wait for is never a merge
         self._planner = Planner()
         self._pending = PendingReleases(use_cases.ledger, use_cases.delivery, use_cases.worker)
 
@@ -87,7 +88,8 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     @unary
     async def CreateSet(self, request: pb.CreateSetRequest, context: Context) -> pb.CreateSetResponse:
         wanted = replace(_set_request(request), owner=current_principal().name)
-        stored, plan = await self._run_plan(self._use.sets.create, wanted)
+        plan = await self._run_plan(self._use.sets.plan, wanted)
+        stored = await self._creations.hold(wanted.name, partial(self._run, self._use.sets.create, wanted, plan))
         return pb.CreateSetResponse(set=set_message(stored.description), plan=plan_message(plan))
 
     @unary
@@ -114,7 +116,8 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 
     @unary
     async def DeleteSet(self, request: pb.DeleteSetRequest, context: Context) -> pb.DeleteSetResponse:
-        await self._run(self._use.sets.delete, request.name)
+        name = check_name("name", request.name)
+        await self._turns.hold(name, partial(self._run, self._use.sets.delete, name))
         return pb.DeleteSetResponse()
 
     @streaming
@@ -131,7 +134,8 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 
     @unary
     async def PublishRelease(self, request: pb.PublishReleaseRequest, context: Context) -> pb.PublishReleaseResponse:
-        release = await self._turns.hold(request.set_name, partial(self._run, self._charge, request))
+        set_name = check_name("set_name", request.set_name)
+        release = await self._turns.hold(set_name, partial(self._run, self._charge, request))
         if request.no_wait:
             self._use.worker.wake()
         else:
@@ -197,8 +201,12 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
             await self._run(self._use.ledger.get_set, request.set_name)
         await self._run(self._use.delivery.deliver_pending, request.set_name or None)
         compare = partial(self._use.delivery.reconcile, request.set_name or None, whole=True)
-        checked, restored = await self._run(compare)
-        return pb.ReconcileReleasesResponse(checked=checked, restored_keys=restored)
+        done = await self._run(compare)
+        return pb.ReconcileReleasesResponse(
+            checked=done.checked,
+            restored_keys=done.restored,
+            unrestorable=[pb.ReleaseName(set_name=name, sequence=sequence) for name, sequence in done.unrestorable],
+        )
 
 
 def _plan(request: pb.PlanFilterRequest) -> planner.Plan:

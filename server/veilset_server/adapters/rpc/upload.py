@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from veilset.core.params import check_name
 from veilset.errors import OutOfSequence
 from veilset_server.adapters.rpc.caller import current_principal
 from veilset_server.adapters.rpc.streams import ClientStreams
@@ -109,7 +110,7 @@ class UploadStream:
 
     async def _open(self, kind: UploadKind[Request, Response, Session], first: Request) -> Session:
         """A stream that is cut meanwhile lets go of what the thread still opens."""
-        async with self._turns.of(kind.set_name(first)):
+        async with self._turns.of(check_name("set_name", kind.set_name(first))):
             opening = asyncio.ensure_future(self._run(kind.open, self._ingest, first, current_principal()))
             try:
                 return await asyncio.shield(opening)

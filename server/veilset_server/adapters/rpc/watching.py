@@ -9,14 +9,14 @@ import asyncio
 import inspect
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
 import structlog
 
-from veilset_server.adapters.logs import error_places
+from veilset_server.error_places import error_places
 
 Metadata = Sequence[tuple[str, str | bytes]]
 Handler = Any  # grpc.RpcMethodHandler, whose attributes its type does not have
@@ -96,28 +96,33 @@ class WatchingInterceptor(grpc.aio.ServerInterceptor):
     def _watched_unary(self, behaviour: Callable[..., Any], begin: Callable[[], Call]) -> Callable[..., Any]:
         async def watched(request: Any, context: Any) -> Any:
             call, code = begin(), grpc.StatusCode.UNKNOWN
+            noted = _noted(call, request)
             try:
-                answer = await behaviour(_noted(call, request), context)
+                answer = await behaviour(noted, context)
                 code = _status(context, grpc.StatusCode.OK)
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
                 raise
-            except BaseException:
+            except BaseException as error:
                 code = _status(context, grpc.StatusCode.UNKNOWN)
+                _drop_frames(error)
+                del request, context
                 raise
             else:
                 return answer
             finally:
                 self._end(call, code)
+                await _let_go(noted)
+                del noted
 
         return watched
 
     def _watched_stream(self, behaviour: Callable[..., Any], begin: Callable[[], Call]) -> Callable[..., Any]:
         async def watched(request: Any, context: Any) -> AsyncIterator[Any]:
             call, code = begin(), grpc.StatusCode.CANCELLED  # as when the generator is closed
-            first = True
+            noted, first = _noted(call, request), True
             try:
-                async with aclosing(_answers(behaviour, _noted(call, request), context)) as answers:
+                async with aclosing(_answers(behaviour, noted, context)) as answers:
                     async for answer in answers:
                         if first:
                             first = False
@@ -126,11 +131,15 @@ class WatchingInterceptor(grpc.aio.ServerInterceptor):
                 code = _status(context, grpc.StatusCode.OK)
             except (asyncio.CancelledError, GeneratorExit):
                 raise
-            except BaseException:
+            except BaseException as error:
                 code = _status(context, grpc.StatusCode.UNKNOWN)
+                _drop_frames(error)
+                del request, context
                 raise
             finally:
                 self._end(call, code)
+                await _let_go(noted)
+                del noted
 
         return watched
 
@@ -174,6 +183,16 @@ async def _answers(behaviour: Callable[..., Any], request: Any, context: Any) ->
             yield answer
 
 
+def _drop_frames(error: BaseException | None) -> None:
+    """Forget the frames that an error came through, and those of what it came from. gRPC keeps the error of an aborted call with
+    the call, and the frames have both the call and its messages: a circle, of megabytes, that stays until Python next looks
+    for circles, which it does by the number of objects.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -198,6 +217,7 @@ class _NotedRequests:
 
     def __init__(self, call: Call, requests: AsyncIterator[Any]) -> None:
         self._call = call
+        self._asked = False
         self._requests = (
             requests  # grpc warns of an iterator that was begun and never asked, as of a call that is refused
         )
@@ -206,10 +226,23 @@ class _NotedRequests:
         return self
 
     async def __anext__(self) -> Any:
+        self._asked = True
         request = await anext(self._requests)
         if self._call.set_name is None:
             self._call.set_name = _set_name(request)
         return request
+
+    async def aclose(self) -> None:
+        """Let gRPC's iterator go: it keeps the last message, in a circle with itself, until it is closed."""
+        iterator = aiter(self._requests) if self._asked else None
+        if isinstance(iterator, AsyncGenerator):
+            with suppress(RuntimeError):  # somebody is still waiting for the next message, and is being cancelled
+                await iterator.aclose()
+
+
+async def _let_go(noted: Any) -> None:
+    if isinstance(noted, _NotedRequests):
+        await noted.aclose()
 
 
 def _set_name(request: Any) -> str:
