@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, which shall not compile everything anew
 
 .PHONY: help demo test lint audit bench faults large spark security soak deploy-check fuzz tutorials setup setup-demo clean
 
@@ -48,7 +49,7 @@ audit: setup ## The long statistical audit.
 	$(BIN)/python -m pytest -m audit -s
 
 faults: setup ## The long fault suite: kills, outages, full disks, restored folders; under 15 minutes on two cores.
-	$(BIN)/python -m pytest -m faults -n auto --dist worksteal tests/faults tests/integration
+	$(BIN)/python -m pytest -m faults -n auto --dist worksteal tests/faults tests/integration tests/e2e
 
 fuzz: setup ## FUZZ_RUNS=300000 inputs for each reader of hostile bytes.
 	$(PIP) install --group fuzz

@@ -38,7 +38,7 @@ from veilset.errors import (
 )
 from veilset.merge import Merge, MergeResult
 from veilset.rich_errors import from_rpc_error
-from veilset.service_records import Budget, Release, SetInfo, budget_record, release_record, set_info
+from veilset.service_records import Budget, Reconciled, Release, SetInfo, budget_record, release_record, set_info
 from veilset.upload import Upload, UploadResult
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
@@ -270,7 +270,8 @@ class Service:
         """Draw noise, charge the budget, publish. The same request_id returns the same release and charges nothing; with
         another count than it had first it is refused.
 
-        wait: until Redis holds it (the answer may still be "pending" where Redis stays away). count_epsilon, count_delta: what
+        wait: until Redis holds it (the answer may still be "pending" where Redis stays away, and "lost" where its file was
+        damaged before Redis had it). count_epsilon, count_delta: what
         to spend beside that on a noisy count (add-remove only). Raises NotFound,
         FailedPrecondition, BudgetExceeded, MinimumSizeUnproved, Unavailable. Whatever is raised has ``request_id``, also one
         drawn here: repeating the publish with it never charges twice, whether or not the lost answer was a release.
@@ -329,14 +330,14 @@ class Service:
             request = pb.ConfirmLossRequest(set_name=set_name, epsilon=epsilon, delta=delta, reason=reason)
         return budget_record(self._call(self._stub.ConfirmLoss, request).budget)
 
-    def reconcile(self, set_name: str = "") -> tuple[int, int]:
+    def reconcile(self, set_name: str = "") -> Reconciled:
         """Compare Redis with the ledger, all content too, and restore what is missing or changed.
 
-        Returns (releases checked, keys restored). Raises NotFound, Unavailable.
+        What cannot be restored is in the answer. Raises NotFound, Unavailable.
         """
         request = pb.ReconcileReleasesRequest(set_name=set_name and check_name("set_name", set_name))
         answer = self._call(self._stub.ReconcileReleases, request)
-        return answer.checked, answer.restored_keys
+        return Reconciled.of(answer)
 
     def _call(
         self, method: grpc.UnaryUnaryMultiCallable[Request, Response], request: Request, timeout: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from veilset.core import wire
 from veilset.core.budget import NANO, format_delta, parse_delta
@@ -48,6 +49,24 @@ class Budget:
     delta_spent: str
     delta_left: str
     charges: int
+
+
+class Reconciled(NamedTuple):
+    """What a comparison of Redis with the ledger came to.
+
+    checked: releases looked at. restored_keys: keys written again. unrestorable: (set, sequence) of the releases that readers
+    do not find whole and that cannot be restored, since their file is damaged too; they stay charged, a new publish helps.
+    """
+
+    checked: int
+    restored_keys: int
+    unrestorable: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, message: pb.ReconcileReleasesResponse) -> Reconciled:
+        """Decode."""
+        unrestorable = tuple((name.set_name, name.sequence) for name in message.unrestorable)
+        return cls(message.checked, message.restored_keys, unrestorable)
 
 
 def set_info(message: pb.MembershipSet) -> SetInfo:

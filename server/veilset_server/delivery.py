@@ -19,7 +19,7 @@ from veilset_server.locks import KeyedLocks
 from veilset_server.outage import Outage
 from veilset_server.ports import Ledger, ReleaseStore, VectorStore
 from veilset_server.records import ReleaseState, StoredRelease
-from veilset_server.restoring import Restoring, Rota, chunk_count
+from veilset_server.restoring import Reconciled, Restoring, Rota, chunk_count
 
 CHUNKS_AT_A_TIME = 8
 """Of 1 MiB, that a periodic pass reads back and compares: what it costs does not grow with what is published."""
@@ -43,6 +43,7 @@ class Delivery:
         self._grace_seconds = grace_seconds
         self._restoring = Restoring(files, store)
         self._rota = Rota(CHUNKS_AT_A_TIME)
+        self._damaged: set[tuple[str, int]] = set()
         self._eviction_policy = ""
         self.locks = KeyedLocks()
         self.stopping = False
@@ -86,12 +87,8 @@ class Delivery:
 
     def _retire(self, set_name: str) -> None:
         """Let all but the newest releases go, after a grace in which a reader in mid-download finishes."""
-        published = [
-            release
-            for release in self._ledger.list_releases(set_name, 0, 1000)
-            if release.state is ReleaseState.PUBLISHED
-        ]
-        for release in published[self._keep :]:
+        for sequence in self._ledger.sequences_in_state(set_name, ReleaseState.PUBLISHED)[self._keep :]:
+            release = self._ledger.get_release(set_name, sequence)
             self._store.expire(set_name, release.sequence, chunk_count(release), self._grace_seconds)
             self._mark(release, ReleaseState.EXPIRED)
             self._files.remove_artefact(release.set_id, release.sequence)
@@ -120,8 +117,13 @@ class Delivery:
         self.stopping = True
         self._tell()
 
-    def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> tuple[int, int]:
-        """Write again what the store lost or changed of the published releases; returns (releases checked, keys restored).
+    @property
+    def damaged(self) -> int:
+        """How many published releases could not be restored, and no comparison of everything has found whole since."""
+        return len(self._damaged)
+
+    def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> Reconciled:
+        """Write again what the store lost or changed of the published releases.
 
         whole: compare every chunk's content; else lengths, manifests, and the content of a few chunks, of others each
         time. Newest first, so that the pointer never comes by an older release. Raises Unavailable.
@@ -134,6 +136,8 @@ class Delivery:
         published = self._ledger.releases_in_state(ReleaseState.PUBLISHED)
         releases = [release for release in reversed(published) if set_name in (None, release.set_name)]
         headers = [open_manifest(release.manifest) for release in releases]
+        self._forget_damaged_but(set_name, {(release.set_name, release.sequence) for release in releases})
+        unrestorable = []
         places = ((header.set_name, header.sequence, len(header.chunk_sha256)) for header in headers)
         turn = set() if whole else self._rota.turn(places)
         for release, header in zip(releases, headers, strict=True):
@@ -144,11 +148,21 @@ class Delivery:
                 checked += 1
                 with outage.of(name):
                     restored += self._restore(release, header, compare)
-            except (StateCorrupted, ReleaseRejected, NotFound) as error:  # the others still can be
+                    if whole:  # else it may not have been looked at where it is damaged
+                        self._damaged.discard((name, sequence))
+            except (StateCorrupted, NotFound) as error:  # the others still can be
                 file = error.details.get("file", "")
                 log.error("cannot restore", set=name, sequence=sequence, reason=error.reason, file=file)  # noqa: TRY400
+                self._damaged.add((name, sequence))
+                unrestorable.append((name, sequence))
         outage.tell()
-        return checked, restored
+        return Reconciled(checked, restored, tuple(unrestorable))
+
+    def _forget_damaged_but(self, set_name: str | None, published: Collection[tuple[str, int]]) -> None:
+        """What is gone or retired since needs no restoring."""
+        for place in tuple(self._damaged):  # another pass may be adding
+            if set_name in (None, place[0]) and place not in published:
+                self._damaged.discard(place)
 
     def _warn_of_eviction(self) -> None:
         policy, before = self._store.evicts(), self._eviction_policy

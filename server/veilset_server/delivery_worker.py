@@ -11,19 +11,34 @@ import structlog
 
 from veilset.errors import StoreMisconfigured, VeilsetError
 from veilset_server.delivery import Delivery
+from veilset_server.error_places import error_places
 
 SHORTEST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
+LOOK_SECONDS = 1.0
+"""How often to look whether a store that is our own process has ended."""
 
 log = structlog.get_logger(__name__)
 
 
 class DeliveryWorker:
-    """A thread that delivers pending releases with capped back-off; reconciles and keeps house once a period."""
+    """A thread that delivers pending releases with capped back-off; reconciles and keeps house once a period.
 
-    def __init__(self, delivery: Delivery, reconcile_seconds: float, housekeeping: Callable[[], object]) -> None:
+    revive: for a store that is the service's own process: starts it again if it has ended, and tells whether it had; then
+    all is restored at once. May not raise.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        reconcile_seconds: float,
+        housekeeping: Callable[[], object],
+        revive: Callable[[], bool] | None = None,
+    ) -> None:
         self._delivery = delivery
         self._housekeeping = housekeeping
+        self._revive = revive
+        self._longest_idle = float("inf") if revive is None else LOOK_SECONDS
         self._reconcile_seconds = reconcile_seconds
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -48,6 +63,8 @@ class DeliveryWorker:
         next_reconcile = 0.0
         while not self._stop.is_set():
             try:
+                if self._revive is not None and not self._delivery.stopping and self._revive():
+                    next_reconcile = 0.0
                 due = time.monotonic() >= next_reconcile
                 with ExitStack() as always:  # each is tried, whatever keeps the one before; what failed last is told
                     if due:
@@ -57,7 +74,7 @@ class DeliveryWorker:
                 if due:
                     next_reconcile = time.monotonic() + self._reconcile_seconds
                 pause = SHORTEST_PAUSE
-                idle = max(0.0, next_reconcile - time.monotonic())
+                idle = min(max(0.0, next_reconcile - time.monotonic()), self._longest_idle)
             except VeilsetError as error:
                 lasting = isinstance(error, StoreMisconfigured)  # somebody has to change a setting
                 level = log.error if lasting else log.warning
@@ -65,7 +82,8 @@ class DeliveryWorker:
                 idle = LONGEST_PAUSE if lasting else pause
                 pause = min(2 * pause, LONGEST_PAUSE)
             except Exception as error:  # noqa: BLE001 - the thread must outlive what nobody foresaw
-                log.error("delivery failed", kind=type(error).__name__)  # noqa: TRY400 - its text may hold elements
+                kind, places = type(error).__name__, error_places(error)
+                log.error("delivery failed", kind=kind, places=places)  # noqa: TRY400 - its text may hold elements
                 idle = pause
                 pause = min(2 * pause, LONGEST_PAUSE)
             self._wake.wait(idle)

@@ -147,3 +147,10 @@ def test_compose_shuts_its_services_in() -> None:
         assert not service["user"].startswith(("0", "root")), name
         assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
         assert set(service["secrets"]) <= set(found["secrets"]), name
+
+
+def test_the_unit_starts_again_what_a_reload_ended() -> None:
+    """SIGHUP before Python is up ends the process, and systemd takes that for a clean end unless told otherwise."""
+    lines = UNIT.read_text().splitlines()
+    assert "ExecReload=/bin/kill -HUP $MAINPID" in lines
+    assert "RestartForceExitStatus=SIGHUP" in lines

@@ -109,7 +109,7 @@ def test_publish_query_and_spend(
     assert raw_release(service.redis, set_name) == view.vector.tobytes()
 
     with_reconcile = run("reconcile", set_name, "--json").json()
-    assert with_reconcile == {"checked": 1, "restored_keys": 0}
+    assert with_reconcile == {"checked": 1, "restored_keys": 0, "unrestorable": []}
     assert run("delete", set_name, "--yes", "--json").json() == {"deleted": set_name}
     assert run("budget", "--account", set_name, "--json").json()["epsilon_spent"] == 4.0
     assert set_name not in [found["name"] for found in run("sets", "--json").json_lines()]

@@ -135,12 +135,12 @@ def test_what_redis_lost_comes_back_byte_for_byte(service: ServiceProcess, set_n
         connection.add(set_name, MEMBERS)
         connection.publish(set_name)
         before = redis_content(service.redis)
-        assert connection.reconcile(set_name) == (1, 0)
+        assert connection.reconcile(set_name) == (1, 0, ())
         lost = [key for key in before if key.startswith(f"veilset:{set_name}:")]
         assert len(lost) == 3
         with redis.Redis.from_url(service.redis) as client:
             client.delete(*lost)
-        assert connection.reconcile(set_name) == (1, 3)
+        assert connection.reconcile(set_name) == (1, 3, ())
         assert redis_content(service.redis) == before
         assert connection.budget(set_name).charges == 1
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from harness.raw_calls import RawUpload, open_upload
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
 from veilset.errors import BudgetExceeded, NotFound
+from veilset_server.app import served_methods
 
+ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yaml"
 DOCUMENT = Path(__file__).parents[2] / "deploy" / "METRICS.md"
 
 
@@ -63,7 +66,7 @@ def test_publishes_are_counted_by_what_became_of_them(measured: ServiceProcess) 
     """Which refusal it was is not told."""
     found = scrape(measured.metrics)
     outcomes = {dict(labels)["outcome"]: v for (name, labels), v in found.items() if name == "veilset_publish_total"}
-    assert outcomes == {"charged": 2, "repeated": 1, "refused": 1}
+    assert outcomes == {"charged": 2, "repeated": 1, "refused": 1, "unavailable": 0, "failed": 0}
     assert value(found, "veilset_publish_duration_seconds_count") == 2
 
 
@@ -74,6 +77,7 @@ def test_budgets_and_releases_are_as_the_ledger_has_them(measured: ServiceProces
     assert value(found, "veilset_budget_epsilon_left", account="a") == 1.0
     assert value(found, "veilset_budget_delta_left", account="a") == pytest.approx(0.0, abs=1e-12)
     assert value(found, "veilset_set_release_epsilon", set="s", account="a") == 1.5
+    assert value(found, "veilset_set_release_delta", set="s", account="a") == 1e-9
     assert value(found, "veilset_release_sequence", set="s") == 2
     assert 0 <= time.time() - value(found, "veilset_release_created_timestamp_seconds", set="s") < 3600
     assert value(found, "veilset_releases_pending") == 0
@@ -152,13 +156,30 @@ def test_every_metric_is_argued_for_and_every_argument_is_for_a_metric(measured:
     assert shown <= named
 
 
+def test_what_an_alert_counts_is_there_before_it_happens(measured: ServiceProcess) -> None:
+    """Prometheus sees no increase in a series that begins at 1: each selector of an alert that counts finds its series in a
+    service to which none of this has happened, and every method's series."""
+    selectors = set(re.findall(r"increase\((veilset_\w+)(?:\{([^}]*)\})?\[", ALERTS.read_text()))
+    assert len(selectors) >= 5
+    found = scrape(measured.metrics)
+    for name, conditions in selectors:
+        wanted = {label: options.split("|") for label, options in re.findall(r'(\w+)=~?"([^"]*)"', conditions)}
+        methods = [{"method": method.rpartition("/")[2]} for method in served_methods()] if "code" in wanted else [{}]
+        for labels in (
+            {**method, **dict(zip(wanted, values, strict=True))}
+            for method in methods
+            for values in product(*wanted.values())
+        ):
+            assert (name, tuple(sorted(labels.items()))) in found, labels
+
+
 def test_what_is_not_asked_for_is_not_imported() -> None:
     """Starting without metrics and traces costs nothing of theirs. (redis-py imports a part of OpenTelemetry if it is there.)"""
     script = (
         "import sys, pathlib, veilset_server.command, veilset_server.app; "
         "from veilset_server.adapters.monitoring import Monitoring; "
         "from veilset_server.settings import Settings; "
-        "Monitoring(Settings(state=pathlib.Path('.')), ledger=None).__enter__(); "
+        "Monitoring(Settings(state=pathlib.Path('.')), ledger=None, methods=()).__enter__(); "
         "print(sorted({'prometheus_client', 'opentelemetry.exporter', 'veilset_server.adapters.tracing'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

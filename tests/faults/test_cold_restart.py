@@ -48,5 +48,5 @@ def test_a_cold_restart_with_a_hundred_sets(
                 elements = [f"{number}-{element}".encode() for element in range(1000)]
                 expected = expected_vector(service.get_set(f"s{number}").filter, elements)
                 assert raw_vector(process.state, f"s{number}") == expected
-            assert service.reconcile() == (SETS, 0)
+            assert service.reconcile() == (SETS, 0, ())
         assert seconds < READY_SECONDS

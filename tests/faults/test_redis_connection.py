@@ -116,7 +116,8 @@ def test_a_hundred_forced_retries_show_one_payload(
         assert service.budget("s").charges == 10
 
 
-@pytest.mark.parametrize("mode", [Mode.BLACK_HOLE, pytest.param(Mode.CUT, marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("mode", [Mode.BLACK_HOLE, Mode.CUT])
 def test_uploads_do_not_notice_a_bad_line(
     process: ServiceProcess, proxy: TcpProxy, mode: Mode, tmp_path: Path, trying: Trying
 ) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
 import pytest
 
+from harness.programs import Finished
 from veilset.cli.main import COMMANDS, SERVER_COMMANDS, cli
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -41,6 +43,37 @@ def test_every_command_speaks_json_and_explains_its_options(name: str) -> None:
         assert "--json" in [text for option in options for text in option.opts]
         unexplained = [o.opts[0] for o in options if not o.help and not isinstance(o.type, click.Choice)]
         assert unexplained == []
+
+
+def leaves(name: str) -> Iterator[tuple[str, click.Command]]:
+    """The commands that do something, each with all its words."""
+    found = command(name)
+    if isinstance(found, click.Group):
+        yield from ((f"{name} {word}", part) for word, part in found.commands.items())
+    else:
+        yield name, found
+
+
+@pytest.mark.parametrize("name", SHORT_HELP)
+def test_every_option_can_be_given_in_the_environment_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VEILSET_<COMMAND>_<OPTION>, whatever the function's argument is called; where the option is known by a shorter variable
+    everywhere (VEILSET_SERVER), by both."""
+    for words, leaf in leaves(name):
+        prefix = f"VEILSET_{re.sub('[ -]', '_', words).upper()}"
+        context = click.Context(leaf, info_name=words, auto_envvar_prefix=prefix)
+        for option in leaf.params:
+            if isinstance(option, click.Option):
+                long = next(text for text in option.opts if text.startswith("--"))
+                variable = f"{prefix}_{long.removeprefix('--').replace('-', '_').upper()}"
+                monkeypatch.setenv(variable, "given")
+                assert option.resolve_envvar_value(context) == "given", variable
+                monkeypatch.delenv(variable)
+
+
+def test_an_option_from_the_environment_is_taken(veilset_here: Callable[..., Finished]) -> None:
+    """A flag too, by the whole command line."""
+    plan = ("plan", "--size", "1000", "--epsilon", "4", "--delta", "1e-9", "--adjacency", "add-remove")
+    assert veilset_here(*plan, settings={"VEILSET_PLAN_JSON": "1"}).json()["bits"] > 0
 
 
 def test_the_server_commands_are_the_entry_points() -> None:

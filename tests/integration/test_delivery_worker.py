@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from harness.programs import wait_until
 from veilset.errors import StorageFull, StoreMisconfigured, Unavailable
@@ -18,6 +19,7 @@ class Troubled:
 
     def __init__(self, **troubles: BaseException | None) -> None:
         self.troubles = troubles
+        self.stopping = False
         self.calls: Counter[str] = Counter()
 
     def _do(self, part: str) -> None:
@@ -74,3 +76,47 @@ def test_a_lasting_refusal_is_not_hurried(monkeypatch: pytest.MonkeyPatch) -> No
     wait_until(lambda: len(pauses) >= 3)
     worker.stop()
     assert set(pauses) == {LONGEST_PAUSE}
+
+
+def test_a_store_that_was_started_again_is_filled_at_once() -> None:
+    """Though no pass is due for long; and one that does not start is asked for again, sooner than anything is due."""
+    troubled = Troubled()
+    delivery: Any = troubled
+    ended = [False, False]
+    worker = DeliveryWorker(delivery, 1000.0, troubled.keep_house, lambda: ended.pop() if ended else False)
+    worker.start()
+    try:
+        wait_until(lambda: troubled.calls["deliver"] >= 1 and len(ended) == 1)
+        troubled.troubles = {"reconcile": Unavailable("starting")}
+        ended.append(True)
+        worker.wake()
+        wait_until(lambda: troubled.calls["reconcile"] >= 3)  # the first, and then until it succeeds
+        troubled.troubles = {}
+    finally:
+        worker.stop()
+
+
+def test_a_stopping_service_starts_no_store() -> None:
+    """What ended it may have ended the store as well."""
+    troubled = Troubled()
+    troubled.stopping = True
+    delivery: Any = troubled
+    ended = [True]
+    worker = DeliveryWorker(delivery, 1000.0, troubled.keep_house, ended.pop)
+    worker.start()
+    wait_until(lambda: troubled.calls["deliver"] >= 1)
+    worker.stop()
+    assert ended == [True]
+
+
+def test_what_nobody_foresaw_is_told_with_its_places() -> None:
+    """Kind and code lines, so that it can be found; never its text."""
+    delivery: Any = Troubled(deliver=RuntimeError("user@example.org"))
+    worker = DeliveryWorker(delivery, 1000.0, lambda: None)
+    with capture_logs() as logs:
+        worker.start()
+        wait_until(lambda: bool(logs))
+        worker.stop()
+    assert logs[0]["event"] == "delivery failed"
+    assert any("test_delivery_worker.py" in place for place in logs[0]["places"])
+    assert "user@example.org" not in str(logs)

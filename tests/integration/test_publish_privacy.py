@@ -91,7 +91,9 @@ def test_a_publish_reads_the_vector_as_often_whether_the_counter_proves_the_prom
     monkeypatch.setattr(desk.files, "read_vector", counting)
     for number, counted in enumerate([50, 49, 0]):
         reads.append(0)
-        monkeypatch.setattr(desk.ledger, "get_set_by_id", lambda set_id, n=counted: replace(find(set_id), proven_size=n))
+        monkeypatch.setattr(
+            desk.ledger, "get_set_by_id", lambda set_id, n=counted: replace(find(set_id), proven_size=n)
+        )
         desk.publish(f"r{number}")
     assert reads[0] == reads[1] == reads[2] > 0
 

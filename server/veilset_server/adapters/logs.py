@@ -9,15 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TextIO
 
 import structlog
 
-PLACES = 6
+from veilset_server.error_places import error_places
 
 
 def configure_logs(level: str = "info") -> None:
@@ -38,12 +36,6 @@ def configure_logs(level: str = "info") -> None:
     threading.excepthook = lambda uncaught: _tell_uncaught("uncaught in a thread", uncaught.exc_value)
     sys.unraisablehook = lambda uncaught: _tell_uncaught("uncaught in a destructor", uncaught.exc_value)
     warnings.showwarning = _tell_warning
-
-
-def error_places(error: BaseException | None) -> list[str]:
-    """Where in the code an error came through, innermost last: file and line, no values."""
-    trace: TracebackType | None = error.__traceback__ if error is not None else None
-    return [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(trace)[-PLACES:]]
 
 
 class _LibraryLines(logging.Handler):

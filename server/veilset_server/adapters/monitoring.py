@@ -6,14 +6,14 @@ is an extra.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from importlib.metadata import version
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from veilset.endpoint import is_loopback
-from veilset.errors import FailedPrecondition, InvalidInput
+from veilset.errors import FailedPrecondition, InvalidInput, NotFound, VeilsetError
 from veilset_server.adapters.rpc.call_log import CallLog
 from veilset_server.adapters.rpc.watching import CallObserver, WatchingInterceptor
 from veilset_server.delivery import Delivery
@@ -33,19 +33,22 @@ class Monitoring:
     Raises Unavailable (the metrics' port is taken) and FailedPrecondition (the extra ``tracing`` is missing).
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger, methods: Collection[str]) -> None:
+        """methods: /service/Method of everything that the server serves."""
+        self._methods = methods
+        self._ledger = ledger
         self._observers: list[CallObserver] = [CallLog()]
         self._instruments: Instruments | None = None
         self._listener: MetricsListener | None = None
         self._tracer: CallTracer | None = None
         self._running = ExitStack()
         if settings.metrics_port is not None:
-            self._measure(settings, settings.metrics_port, ledger)
+            self._measure(settings, settings.metrics_port)
         if settings.otlp_endpoint is not None:
             self._tracer = _tracer(settings.otlp_endpoint)
             self._observers.append(self._tracer)
 
-    def _measure(self, settings: Settings, port: int, ledger: Ledger) -> None:
+    def _measure(self, settings: Settings, port: int) -> None:
         from prometheus_client import CollectorRegistry, disable_created_metrics
 
         from veilset_server.adapters.metrics.certificate_collector import CertificateCollector
@@ -57,9 +60,9 @@ class Monitoring:
 
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
-        self._instruments = Instruments(registry)
+        self._instruments = Instruments(registry, sorted({method.rpartition("/")[2] for method in self._methods}))
         self._observers.append(CallMeter(self._instruments))
-        registry.register(LedgerCollector(ledger, settings.metrics_max_sets))
+        registry.register(LedgerCollector(self._ledger, settings.metrics_max_sets))
         registry.register(ProcessCollector(settings.state))
         if settings.tls_cert is not None:
             registry.register(CertificateCollector(settings.tls_cert))
@@ -84,9 +87,23 @@ class Monitoring:
         """host:port of the metrics."""
         return self._listener.address if self._listener is not None else None
 
-    def interceptor(self, methods: Collection[str]) -> WatchingInterceptor:
-        """To stand before all others. methods: /service/Method of everything that the server serves."""
-        return WatchingInterceptor(self._observers, methods)
+    def interceptor(self) -> WatchingInterceptor:
+        """To stand before all others."""
+        return WatchingInterceptor(self._observers, self._methods)
+
+    def refusing(self, set_ids: Callable[[], Collection[int]]) -> None:
+        """Tell how many of these sets, which refuse since a file of theirs is damaged, were not deleted since."""
+        if self._instruments is not None:
+            self._instruments.refusing_sets.set_function(lambda: sum(map(self._is_there, set_ids())))
+
+    def _is_there(self, set_id: int) -> bool:
+        try:
+            self._ledger.get_set_by_id(set_id)
+        except NotFound:
+            return False
+        except VeilsetError:  # the ledger cannot be read just now
+            return True
+        return True
 
     def store(self, store: ReleaseStore) -> ReleaseStore:
         """The same store, measured where that is asked for; so the next three."""

@@ -21,11 +21,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedState:
-    """The open parts; valid until `open_state`'s block ends."""
+    """The open parts; valid until `open_state`'s block ends. refusing: ids of the sets whose raw vector was found damaged."""
 
     folder: StateFolder
     ledger: SqliteLedger
     files: VectorFiles
+    refusing: frozenset[int]
 
 
 @contextmanager
@@ -39,14 +40,14 @@ def open_state(path: Path, clock: Clock) -> Iterator[OpenedState]:
             folder.mark_ready()
         with SqliteLedger(folder.ledger_path, folder.folder_id, clock) as ledger:
             files = VectorFiles(folder.path)
-            _match_vectors(ledger, files)
-            yield OpenedState(folder, ledger, files)
+            refusing = _match_vectors(ledger, files)
+            yield OpenedState(folder, ledger, files, frozenset(refusing))
 
 
-def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> None:
+def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> set[int]:
     """Carry through what a crash left between ledger and files. A vector of a set that the ledger never heard of means that
     the ledger is not of this folder, or older: that is refused. One that is damaged is its own set's trouble only: the log
-    names it, and whatever needs it will refuse."""
+    names it, and whatever needs it will refuse; the ids of such sets are returned."""
     known = ledger.highest_set_id()
     for set_id in files.vectors():
         if set_id > known:
@@ -59,6 +60,7 @@ def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> None:
         except NotFound:
             files.remove_set(set_id)
     merging = {upload.set_id for upload in ledger.merging_uploads()}
+    refusing: set[int] = set()
     after = ""
     while page := ledger.list_sets(after, 1000):
         for stored in page:
@@ -75,4 +77,6 @@ def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> None:
             except StateCorrupted as error:
                 name, file = stored.description.name, error.details["file"]
                 log.error("set refuses", set=name, reason=error.reason, file=file)  # noqa: TRY400 - by reason, not by text
+                refusing.add(stored.set_id)
         after = page[-1].description.name
+    return refusing

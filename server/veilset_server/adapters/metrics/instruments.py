@@ -8,7 +8,9 @@ into a set each of these is its size. Labels take their values from fixed lists.
 from __future__ import annotations
 
 import platform
+from collections.abc import Collection
 from importlib.metadata import version
+from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
@@ -16,16 +18,28 @@ CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 PUBLISH_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
-class Instruments:
-    """All of them, on a registry of their own. Thread-safe, as prometheus_client's metrics are."""
+ALARMING = ("DATA_LOSS", "INTERNAL", "UNKNOWN")
+"""Status codes of which one call is enough for an alert."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+OUTCOMES = ("charged", "repeated", "refused", "unavailable", "failed")
+
+
+class Instruments:
+    """All of them, on a registry of their own. Thread-safe, as prometheus_client's metrics are.
+
+    What an alert waits for is told as 0 from the start: of a series that is born at 1, Prometheus sees no increase.
+    methods: names of all that is served.
+    """
+
+    def __init__(self, registry: CollectorRegistry, methods: Collection[str] = ()) -> None:
         self.calls_started = Counter(
             "veilset_rpc_started_total", "Calls that began, streams too.", ["method"], registry=registry
         )
         self.calls_handled = Counter(
             "veilset_rpc_handled_total", "Calls that ended, by gRPC status code.", ["method", "code"], registry=registry
         )
+        for method, code in product(methods, ALARMING):
+            self.calls_handled.labels(method, code)
         self.call_seconds = Histogram(
             "veilset_rpc_duration_seconds",
             "How long unary calls took that wait for no set; streams are not timed.",
@@ -36,10 +50,12 @@ class Instruments:
         self.open_streams = Gauge("veilset_rpc_open_streams", "Streams open now.", ["method"], registry=registry)
         self.publishes = Counter(
             "veilset_publish_total",
-            "Attempts to charge a release: charged, repeated (an earlier one was returned), refused, unavailable, failed.",
+            f"Attempts to charge a release: {', '.join(OUTCOMES)} (repeated: an earlier one was returned).",
             ["outcome"],
             registry=registry,
         )
+        for outcome in OUTCOMES:
+            self.publishes.labels(outcome)
         self.publish_seconds = Histogram(
             "veilset_publish_duration_seconds",
             "From the first noise to a charged release on disk: noise, file, ledger.",
@@ -49,11 +65,26 @@ class Instruments:
         self.reconciles = Counter(
             "veilset_reconcile_passes_total", "Comparisons of Redis with the ledger.", ["outcome"], registry=registry
         )
+        for outcome in ("ok", "failed"):
+            self.reconciles.labels(outcome)
         self.restored_keys = Counter(
             "veilset_reconcile_restored_keys_total", "Keys that Redis had lost and got again.", registry=registry
         )
+        self.damaged_releases = Gauge(
+            "veilset_releases_damaged",
+            "Published releases that Redis lacks in part and whose artefact is damaged.",
+            registry=registry,
+        )
+        self.lost_releases = Counter(
+            "veilset_releases_lost_total",
+            "Releases that were charged and whose artefact was damaged before Redis had them.",
+            registry=registry,
+        )
         self.reconciled_at = Gauge(
             "veilset_reconcile_last_success_timestamp_seconds", "When a pass last ended well.", registry=registry
+        )
+        self.refusing_sets = Gauge(
+            "veilset_sets_refusing", "Sets of which the last start found a file damaged.", registry=registry
         )
         self.redis_up = Gauge(
             "veilset_redis_up", "Whether Redis answered the last command and takes writes.", registry=registry

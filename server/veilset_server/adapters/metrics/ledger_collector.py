@@ -72,9 +72,11 @@ class LedgerCollector(Collector):
 
 
 def _sets(shown: list[StoredSet], newest: dict[str, StoredRelease]) -> list[GaugeMetricFamily]:
-    price = GaugeMetricFamily(
-        "veilset_set_release_epsilon", "ε that a release of the set costs its account.", labels=["set", "account"]
+    labels = ["set", "account"]
+    epsilon = GaugeMetricFamily(
+        "veilset_set_release_epsilon", "ε that a release of the set costs its account.", labels=labels
     )
+    delta = GaugeMetricFamily("veilset_set_release_delta", "δ that a release of the set costs it.", labels=labels)
     sequence = GaugeMetricFamily(
         "veilset_release_sequence", "Sequence of the newest release that readers find.", labels=["set"]
     )
@@ -83,9 +85,10 @@ def _sets(shown: list[StoredSet], newest: dict[str, StoredRelease]) -> list[Gaug
     )
     for stored in shown:
         name = stored.description.name
-        price.add_metric([name, stored.description.account], stored.description.privacy.epsilon)
+        epsilon.add_metric([name, stored.description.account], stored.description.privacy.epsilon)
+        delta.add_metric([name, stored.description.account], stored.description.privacy.delta)
         if name in newest:
             sequence.add_metric([name], newest[name].sequence)
             with suppress(ReleaseRejected):  # damaged, which delivering it will tell
                 created.add_metric([name], open_manifest(newest[name].manifest).created_at_us / 1e6)
-    return [price, sequence, created]
+    return [epsilon, delta, sequence, created]

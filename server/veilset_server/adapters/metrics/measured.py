@@ -13,7 +13,8 @@ from veilset_server.counting import CountPurchase
 from veilset_server.delivery import Delivery
 from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.publishing import Publishing
-from veilset_server.records import Mark, StoredRelease
+from veilset_server.records import Charged, Mark, ReleaseState, StoredRelease
+from veilset_server.restoring import Reconciled
 
 
 class MeasuredPublishing(Publishing):
@@ -65,25 +66,33 @@ def _outcome(error: VeilsetError) -> str:
 
 
 class MeasuredDelivery(Delivery):
-    """Counts the passes that compare Redis with the ledger, and the keys that they restored."""
+    """Counts the passes that compare Redis with the ledger, the keys that they restored, and damaged and lost releases."""
 
     def __init__(self, instruments: Instruments, *arguments: Any) -> None:
         """``arguments`` are `Delivery`'s."""
         super().__init__(*arguments)
         self._instruments = instruments
 
-    def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> tuple[int, int]:
+    def _mark(self, release: StoredRelease, state: ReleaseState) -> None:
+        """`Delivery._mark`, by which alone a release that waited for Redis is given up."""
+        super()._mark(release, state)
+        if state is ReleaseState.LOST:
+            self._instruments.lost_releases.inc()
+
+    def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> Reconciled:
         """`Delivery.reconcile`."""
         passes = self._instruments.reconciles
         try:
-            checked, restored = super().reconcile(set_name, whole=whole)
+            done = super().reconcile(set_name, whole=whole)
         except BaseException:
             passes.labels("failed").inc()
             raise
+        finally:
+            self._instruments.damaged_releases.set(self.damaged)
         passes.labels("ok").inc()
-        self._instruments.restored_keys.inc(restored)
+        self._instruments.restored_keys.inc(done.restored)
         self._instruments.reconciled_at.set_to_current_time()
-        return checked, restored
+        return done
 
 
 class MeasuredAnchor:
@@ -102,12 +111,19 @@ class MeasuredAnchor:
             raise
         self._written.set(1)
 
+    @property
+    def missing(self) -> bool:
+        return self._anchor.missing
+
     def read(self, set_name: str, account: str) -> Mark:
         return self._anchor.read(set_name, account)
 
-    def prove(self) -> None:
+    def charged(self) -> Charged:
+        return self._anchor.charged()
+
+    def raise_to(self, charged: Charged) -> None:
         with self._told():
-            self._anchor.prove()
+            self._anchor.raise_to(charged)
 
     def write(self, set_name: str, account: str, mark: Mark) -> None:
         with self._told():

@@ -8,7 +8,8 @@ from veilset_server.adapters.metrics.instruments import Instruments
 from veilset_server.adapters.rpc.watching import Call
 
 UNTIMED = frozenset({"PublishRelease", "DeleteSet"})
-"""They wait for their set while uploads are merged into it, which takes the longer the more these hold."""
+"""They wait for their set while uploads are merged into it, which takes the longer the more these hold. All other unary calls
+wait for a name at most, whose lock nobody holds while it waits for a merge (`veilset_server.locks`)."""
 
 
 class CallMeter:
