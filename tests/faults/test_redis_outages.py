@@ -182,6 +182,7 @@ def test_an_outage_of_a_minute(
         print(f"\n{uploads} uploads during {MINUTE:.0f} s without Redis ({outage.__name__})")
 
 
+@pytest.mark.faults
 def test_a_flush_between_charge_and_delivery(
     start_service: Callable[..., ServiceProcess], start_redis: Callable[..., RedisServer], trying: Trying
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_restored_folder_publishes_nothing_until_the_loss_is_charged(
             service.confirm_loss("s", epsilon=1, reason="again")
 
 
+@pytest.mark.faults
 def test_vectors_restored_without_their_ledger_are_refused(
     tmp_path: Path,
     start_service: Callable[..., ServiceProcess],
