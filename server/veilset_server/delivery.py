@@ -71,9 +71,9 @@ class Delivery:
             try:
                 self._store.upload(name, sequence, release.manifest, self._restoring.chunks(release))
             except (StateCorrupted, ReleaseRejected) as error:  # charged and never visible: it stays charged
-                log.error("release lost", set=name, sequence=sequence, file=error.details.get("file", ""))  # noqa: TRY400
                 self._store.expire(name, sequence, chunk_count(release), self._grace_seconds)
                 self._mark(release, ReleaseState.LOST)
+                log.error("release lost", set=name, sequence=sequence, file=error.details.get("file", ""))  # noqa: TRY400
                 return False
             self._store.move_pointer(name, sequence)
             self._expire_lost_before(release)

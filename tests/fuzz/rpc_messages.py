@@ -18,6 +18,7 @@ import structlog
 
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import merge_pb2, parameters_pb2
+from veilset_server.adapters.memory import return_freed_memory
 from veilset_server.app import Ready, serve
 from veilset_server.limits import Limits
 from veilset_server.settings import Settings
@@ -40,6 +41,7 @@ class _Running:
     """The service and a channel to it, started at the first input."""
 
     def __init__(self) -> None:
+        return_freed_memory()  # as `veilset serve` does first
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)  # gRPC takes its channel's loop from here
