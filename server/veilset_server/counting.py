@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from veilset.core.budget import charge_delta, to_nano_epsilon
+from veilset.core.budget import charge_of
 from veilset.core.counts import CountNoise, calibrate_count, integer_noise
 from veilset.core.params import Adjacency, PrivacyParameters, check_delta, check_epsilon
 from veilset.core.release import NoisyCount
@@ -59,7 +59,4 @@ def noisy_count(ones: int, noise: CountNoise, stream: KeyStream) -> NoisyCount:
 
 def price(privacy: PrivacyParameters, noise: CountNoise | None = None) -> Charge:
     """What a release costs, its count included."""
-    bits = Charge(to_nano_epsilon(privacy.epsilon), charge_delta(privacy.delta))
-    if noise is None:
-        return bits
-    return Charge(bits.nano_epsilon + to_nano_epsilon(noise.epsilon), bits.delta + charge_delta(noise.delta))
+    return Charge(*charge_of(privacy, noise))

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import structlog
 
-from veilset.core.budget import charge_delta, format_delta, format_nano_epsilon, parse_delta, to_nano_epsilon
+from veilset.core.budget import charge_delta, charge_of, format_delta, format_nano_epsilon, parse_delta, to_nano_epsilon
 from veilset.core.release import ReleaseHeader
 from veilset.core.signing import open_manifest
 from veilset.errors import (
@@ -191,10 +191,10 @@ def _price_above(header: ReleaseHeader | None, sequence: int) -> Charge:
     unknown = 0 if header is None else max(0, header.sequence - sequence)
     if header is None or not unknown:
         return Charge(0, Fraction(0))
-    each, count = header.privacy, header.count
-    nano_epsilon = unknown * to_nano_epsilon(each.epsilon) + (to_nano_epsilon(count.epsilon) if count else 0)
-    delta = unknown * charge_delta(each.delta) + (charge_delta(count.delta) if count else 0)
-    return Charge(nano_epsilon, delta)
+    nano_epsilon, delta = charge_of(header.privacy)
+    newest_nano_epsilon, newest_delta = charge_of(header.privacy, header.count)
+    before = unknown - 1
+    return Charge(before * nano_epsilon + newest_nano_epsilon, before * delta + newest_delta)
 
 
 def _tell_what_the_ledger_lacks(held: Charged, known: Charged, accounts: Mapping[str, str]) -> None:

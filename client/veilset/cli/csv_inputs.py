@@ -43,6 +43,9 @@ class CsvForm:
         return self.delimiter or ("\t" if path.removesuffix(".gz").lower().endswith(".tsv") else ",")
 
 
+AS_USUAL = CsvForm()
+
+
 def _parse_delimiter(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     found = "\t" if value == "\\t" else value
     if found is not None and (len(found) != 1 or found in '\r\n"\0'):

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import click
 
-from veilset.cli.csv_inputs import CsvForm, Tally, read_csv
+from veilset.cli.csv_inputs import AS_USUAL, CsvForm, Tally, read_csv
 from veilset.core.params import MAX_ELEMENT_BYTES
 from veilset.errors import InvalidInput
 
@@ -33,14 +33,12 @@ column = click.option(
     help="Column of a CSV, Parquet or Arrow file: its name or, in a CSV file without a header, its number from 1.",
 )
 
-_AS_USUAL = CsvForm()
-
 
 def read_elements(
     path: str,
     file_format: str | None = None,
     column: str | None = None,
-    form: CsvForm = _AS_USUAL,
+    form: CsvForm = AS_USUAL,
     tally: Tally | None = None,
 ) -> Iterator[bytes | str]:
     """Elements of a file one by one, in bounded memory. Nulls, empty lines and empty cells are skipped, and counted.

@@ -12,7 +12,7 @@ import click
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.source import Source, source, warn_if_useless
-from veilset.core.bounded_interval import confidence_text
+from veilset.core.bounded_interval import confidence_text, finite_or_none
 from veilset.core.calibration import calibrate
 from veilset.core.signing import key_id
 from veilset.core.sizes import SizeEstimate
@@ -102,7 +102,7 @@ def count(source: Source, confidence: float, as_json: bool) -> None:
     nothing and is wider.
     """
     found = source.open().size(confidence)
-    emit(asdict(found) | {"high": None if math.isinf(found.high) else found.high}, as_json, size_text(found))
+    emit(asdict(found) | {"high": finite_or_none(found.high)}, as_json, size_text(found))
 
 
 def size_text(found: SizeEstimate) -> str:

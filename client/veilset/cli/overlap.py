@@ -14,7 +14,7 @@ from veilset.cli import inputs, options
 from veilset.cli.csv_inputs import CsvForm, csv_form
 from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source
-from veilset.core.bounded_interval import Estimate, confidence_text
+from veilset.core.bounded_interval import Estimate, confidence_text, finite_or_none
 from veilset.core.normalization import Element
 from veilset.errors import InvalidInput, ReleaseRejected
 from veilset.view import View
@@ -124,7 +124,7 @@ def _show_pair(left: View, right: View, confidence: float, as_json: bool) -> Non
         for name, view in (("left", left), ("right", right))
     }
     shown = {
-        name: sides.get(name, {}) | value | {"high": None if math.isinf(value["high"]) else value["high"]}
+        name: sides.get(name, {}) | value | {"high": finite_or_none(value["high"])}
         for name, value in asdict(found).items()
     }
     rows = {

@@ -8,21 +8,18 @@ from itertools import chain
 from typing import cast
 
 from veilset.cli import inputs
-from veilset.cli.csv_inputs import CsvForm, Tally
+from veilset.cli.csv_inputs import AS_USUAL, CsvForm, Tally
 from veilset.core.packed import PackedElements, PackedStream, lay_out, pack_lines
 from veilset.core.packed_columns import pack_arrow
 
 BLOCK_BYTES = 1 << 19
 
 
-_AS_USUAL = CsvForm()
-
-
 def read_files(
     paths: Sequence[str],
     file_format: str | None = None,
     column: str | None = None,
-    form: CsvForm = _AS_USUAL,
+    form: CsvForm = AS_USUAL,
     tally: Tally | None = None,
 ) -> Iterable[bytes] | Iterable[bytes | str]:
     """The elements of files, one after the other, in bounded memory: a PackedStream, unless one of them is CSV.

@@ -116,6 +116,11 @@ def check_confidence(confidence: float) -> float:
     return float(confidence)
 
 
+def finite_or_none(end: float) -> float | None:
+    """An end of an interval as JSON can tell it, which has no infinity."""
+    return None if math.isinf(end) else end
+
+
 def confidence_text(confidence: float) -> str:
     """In per cent, with as many digits as it was asked with: 99.9% is not 100%."""
     return f"{100 * confidence:.12g}%"

@@ -17,6 +17,7 @@ import math
 import re
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from typing import Protocol
 
 from veilset.errors import InvalidInput
 
@@ -24,6 +25,7 @@ __all__ = [
     "NANO",
     "amount_text",
     "charge_delta",
+    "charge_of",
     "float_within",
     "format_delta",
     "format_nano_epsilon",
@@ -54,6 +56,22 @@ def charge_delta(delta: float) -> Fraction:
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 <= delta <= 1:
         raise InvalidInput("delta", "a number in [0, 1]", delta)
     return _decimal_value(delta)
+
+
+class Priced(Protocol):
+    """What is paid for: the bits of a release, or the count beside them."""
+
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+
+
+def charge_of(*parts: Priced | None) -> tuple[int, Fraction]:
+    """What the parts of a release cost together, those that there are: nano-ε and exact δ."""
+    bought = [part for part in parts if part is not None]
+    nano_epsilon = sum(to_nano_epsilon(part.epsilon) for part in bought)
+    return nano_epsilon, sum((charge_delta(part.delta) for part in bought), Fraction(0))
 
 
 def float_within(value: float) -> float:

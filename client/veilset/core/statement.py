@@ -9,7 +9,7 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from veilset.core.accuracy import attacker_accuracy_limit
-from veilset.core.budget import NANO, amount_text, charge_delta, parse_delta, to_nano_epsilon
+from veilset.core.budget import NANO, amount_text, charge_of, parse_delta
 from veilset.core.params import Adjacency, Calibration
 from veilset.core.release import ReleaseHeader
 
@@ -75,9 +75,9 @@ def accuracy_text(epsilon: float, delta: float) -> str:
 
 def make_statement(header: ReleaseHeader) -> Statement:
     """The statement of a release, from its header alone."""
-    privacy, count = header.privacy, header.count
-    epsilon = (to_nano_epsilon(privacy.epsilon) + (to_nano_epsilon(count.epsilon) if count else 0)) / NANO
-    delta = float(charge_delta(privacy.delta) + (charge_delta(count.delta) if count else 0))
+    privacy = header.privacy
+    nano_epsilon, exact_delta = charge_of(privacy, header.count)
+    epsilon, delta = nano_epsilon / NANO, float(exact_delta)
     total_epsilon = header.total_nano_epsilon / NANO
     total_delta = float(min(parse_delta(header.total_delta), Fraction(1)))
     return Statement(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from veilset.core.accuracy import advantage_limit
 from veilset.core.answer_curves import beliefs, operating_points
+from veilset.core.bounded_interval import finite_or_none
 from veilset.core.budget import NANO
 from veilset.core.release import ReleaseHeader
 from veilset.core.signing import key_id, valid_signers
@@ -64,7 +64,7 @@ def describe_release(view: View, *, pinned: bool) -> dict[str, Any]:
         "efficiency": decoder.advantage / limit,
         "roc": [asdict(point) for point in operating_points(decoder)],
         "beliefs": [asdict(belief) for belief in beliefs(decoder, PRIORS)],
-        "size": size | {"high": None if math.isinf(size["high"]) else size["high"]},
+        "size": size | {"high": finite_or_none(size["high"])},
         "signature": {
             "trusted": pinned,
             "keys": [{"key_id": key_id(key), "public_key": key.hex()} for key in valid_signers(view.manifest)],

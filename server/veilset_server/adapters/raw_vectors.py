@@ -127,9 +127,8 @@ class RawVectors:
         if interrupted and after.sums != sums.expected:
             raise _changed(self._path(sums.set_id), _first_difference(after.sums, sums.expected))
         self._write(replace(sums, merging=mark, expected=after.sums))
-        for (
-            index
-        ) in chunks:  # also what stays as it is: the time of it would tell a producer whether its elements are new
+        # Also what stays as it is: the time of it would tell a producer whether its elements are new.
+        for index in chunks:
             piece = slice(index * CHUNK_BYTES, (index + 1) * CHUNK_BYTES)
             vector[piece] = copy[piece]
         sync_vector(vector)

@@ -40,7 +40,7 @@ class MeasuredPublishing(Publishing):
 
     def _draw(self, *arguments: Any) -> StoredRelease:
         """`Publishing._draw`, and no more of a publish, is timed: before it there is the wait for uploads being merged, and a
-        count of ones where the set's size is unproved.
+        count of ones where the set promises a size.
         """
         began = time.monotonic()
         release = super()._draw(*arguments)
