@@ -19,9 +19,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import veilset
+from veilset.core.encodings.bloom.planning.planner import Plan, PlanRequest, plan
 from veilset.core.params import MAX_BITS, Adjacency, PrivacyParameters
-from veilset.core.planning.planner import Plan, PlanRequest, plan
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release.header import CHUNK_BYTES
 
 DOCUMENT = Path(__file__).with_name("scale.md")
 SIZES = [10**power for power in range(6, 12)]

@@ -21,7 +21,7 @@ from harness.redis_server import RedisServer, require_redis
 from harness.service_process import ServiceProcess, running
 from veilset.cli.main import main
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
-from veilset_server.adapters import core_dumps
+from veilset_server import core_dumps
 
 pytest_plugins = ["harness.fault_tally"]
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from veilset import aio, errors
+    from veilset._reader.follower import Follower, follow
+    from veilset._reader.reader import open_view as open  # noqa: A004 - `veilset.open` reads as what it is
+    from veilset._reader.remote_view import RemoteView, remote
+    from veilset._reader.view import View
+    from veilset._service.partial_vector import PartialVector
+    from veilset._service.service import Service, connect
+    from veilset._service.spec import Spec
     from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
-    from veilset.core.partial_vector import PartialVector
     from veilset.errors import VeilsetError
-    from veilset.follower import Follower, follow
-    from veilset.reader import open_view as open  # noqa: A004 - `veilset.open` reads as what it is
-    from veilset.remote_view import RemoteView, remote
-    from veilset.service import Service, connect
-    from veilset.spec import Spec
-    from veilset.view import View
 
 __all__ = [
     "Adjacency",
@@ -47,20 +47,20 @@ __all__ = [
 _HOMES = {
     "Adjacency": "veilset.core.params",
     "Calibration": "veilset.core.params",
-    "Follower": "veilset.follower",
+    "Follower": "veilset._reader.follower",
     "HashScheme": "veilset.core.params",
     "Normalization": "veilset.core.params",
-    "PartialVector": "veilset.core.partial_vector",
+    "PartialVector": "veilset._service.partial_vector",
     "PrivacyParameters": "veilset.core.params",
-    "RemoteView": "veilset.remote_view",
-    "Service": "veilset.service",
-    "Spec": "veilset.spec",
+    "RemoteView": "veilset._reader.remote_view",
+    "Service": "veilset._service.service",
+    "Spec": "veilset._service.spec",
     "VeilsetError": "veilset.errors",
-    "View": "veilset.view",
-    "connect": "veilset.service",
-    "follow": "veilset.follower",
-    "open": "veilset.reader",
-    "remote": "veilset.remote_view",
+    "View": "veilset._reader.view",
+    "connect": "veilset._service.service",
+    "follow": "veilset._reader.follower",
+    "open": "veilset._reader.reader",
+    "remote": "veilset._reader.remote_view",
 }
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from veilset.follower import Follower
-from veilset.follower import follow as follow_in_thread
-from veilset.questions import Questions
-from veilset.reader import open_view
-from veilset.view import View
+from veilset._reader.follower import Follower
+from veilset._reader.follower import follow as follow_in_thread
+from veilset._reader.questions import Questions
+from veilset._reader.reader import open_view
+from veilset._reader.view import View
 
 
 async def open(target: str | bytes | Path, set_name: str | None = None, **options: Any) -> View:  # noqa: A001 - `aio.open`

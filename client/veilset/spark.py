@@ -1,6 +1,6 @@
 """A column of a Spark DataFrame into a set: hashed by the executors, OR-ed together by Spark, merged by the service.
 
-Each task hashes its partition into the ones of a partial vector, chunk by chunk (`veilset.core.chunk_bits`), and ones are
+Each task hashes its partition into the ones of a partial vector, chunk by chunk (`core.encodings.bloom.chunk_bits`), and ones are
 OR-ed in a tree: within the task, over groups of about √P of the P partitions, over the groups. No task and not the driver
 ever holds a whole vector: a task has a bounded buffer of positions and Spark's own combiner, which goes to disk at
 ``spark.python.worker.memory``; the driver gets 64 chunks at a time and passes them on in one MergeVector upload.
@@ -20,15 +20,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from veilset.core.chunk_bits import ChunkBits, pack
-from veilset.core.hashing import digests
-from veilset.core.keys import check_key
-from veilset.core.params import FilterParameters, Normalization
-from veilset.core.release import CHUNK_BYTES, chunk_sizes
-from veilset.errors import InvalidInput
-from veilset.merge import MergeResult
-from veilset.service import Service, connect
-from veilset.spark_tasks import (
+from veilset._service.merge import MergeResult
+from veilset._service.service import Service, connect
+from veilset._service.spark_tasks import (
     CHUNKS_EACH,
     NULLS,
     SCHEMA,
@@ -41,6 +35,12 @@ from veilset.spark_tasks import (
     unite_rows,
     without_group,
 )
+from veilset.core.elements.hashing import digests
+from veilset.core.elements.keys import check_key
+from veilset.core.encodings.bloom.chunk_bits import ChunkBits, pack
+from veilset.core.params import FilterParameters, Normalization
+from veilset.core.release.header import CHUNK_BYTES, chunk_sizes
+from veilset.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

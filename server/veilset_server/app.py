@@ -13,36 +13,36 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from veilset.endpoint import host_and_port
+from veilset._service.endpoint import host_and_port
 from veilset.errors import Unavailable
 from veilset.v1 import membership_pb2, membership_pb2_grpc
-from veilset_server.abandoned_uploads import AbandonedUploads
-from veilset_server.adapters.anchor_file import open_anchor
-from veilset_server.adapters.embedded_valkey import EmbeddedValkey
-from veilset_server.adapters.entropy import OsEntropy, SystemClock
-from veilset_server.adapters.idle_file import IdleFile
-from veilset_server.adapters.monitoring import Monitoring
-from veilset_server.adapters.opened_state import OpenedState, open_state
-from veilset_server.adapters.redis_store import RedisStore
-from veilset_server.adapters.rpc.access import channel_options, make_gate
-from veilset_server.adapters.rpc.gate import Gate
-from veilset_server.adapters.rpc.service import MembershipService, UseCases
-from veilset_server.adapters.rpc.shares import SharedWorkers
-from veilset_server.adapters.rpc.streams import ClientStreams
-from veilset_server.adapters.rpc.upload import UploadStream
-from veilset_server.adapters.signals import Signals, end_in_time
-from veilset_server.adapters.signing_keys import SigningKeys
-from veilset_server.adapters.tls import ServerCertificates
-from veilset_server.budgets import Budgets
-from veilset_server.delivery_worker import DeliveryWorker
-from veilset_server.ingest import Ingest
-from veilset_server.locks import KeyedLocks
-from veilset_server.merging import Merging
+from veilset_server.metrics.monitoring import Monitoring
 from veilset_server.ports import ReleaseStore
-from veilset_server.recovery import recover
-from veilset_server.rollback import RollbackGuard
-from veilset_server.sets import SetLimits, Sets
+from veilset_server.redis.embedded_valkey import EmbeddedValkey
+from veilset_server.redis.store import RedisStore
+from veilset_server.rpc.access import channel_options, make_gate
+from veilset_server.rpc.gate import Gate
+from veilset_server.rpc.service import MembershipService, UseCases
+from veilset_server.rpc.shares import SharedWorkers
+from veilset_server.rpc.streams import ClientStreams
+from veilset_server.rpc.tls import ServerCertificates
+from veilset_server.rpc.upload import UploadStream
 from veilset_server.settings import Settings
+from veilset_server.signals import Signals, end_in_time
+from veilset_server.state.anchor import open_anchor
+from veilset_server.state.entropy import OsEntropy, SystemClock
+from veilset_server.state.idle_file import IdleFile
+from veilset_server.state.opened_state import OpenedState, open_state
+from veilset_server.state.signing_keys import SigningKeys
+from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.budgets import Budgets
+from veilset_server.usecases.delivery_worker import DeliveryWorker
+from veilset_server.usecases.ingest import Ingest
+from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.usecases.merging import Merging
+from veilset_server.usecases.recovery import recover
+from veilset_server.usecases.rollback import RollbackGuard
+from veilset_server.usecases.sets import SetLimits, Sets
 
 LAST_WORDS_SECONDS = 5.0
 SERVICE_NAME = membership_pb2.DESCRIPTOR.services_by_name["MembershipService"].full_name

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.release import CHUNK_BYTES, ReleaseHeader
+from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader
 from veilset_server.records import (
     Account,
     Charge,

@@ -19,7 +19,7 @@ _LONGEST_NAME = 63
 
 
 class Role(StrEnum):
-    """What a principal is for. Which calls a role may make is in one table, `veilset_server.adapters.rpc.permissions`."""
+    """What a principal is for. Which calls a role may make is in one table, `veilset_server.rpc.permissions`."""
 
     PRODUCER = "producer"
     PUBLISHER = "publisher"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from veilset._service.endpoint import bare_host, is_loopback
 from veilset.core.params import MAX_BITS, MIN_BITS
-from veilset.endpoint import bare_host, is_loopback
 from veilset.errors import InvalidInput
 from veilset_server.limits import Limits
 from veilset_server.principals import AuthMode

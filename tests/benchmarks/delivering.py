@@ -15,12 +15,12 @@ from benchmarks.servers import folder
 from benchmarks.stopwatch import take_turns
 from harness.programs import unused_port
 from harness.releases import PUBLIC_KEY, SIGNER
-from veilset.core.calibration import calibrate
+from veilset.core.encodings.bloom.calibration import calibrate
 from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
-from veilset.core.release import CHUNK_BYTES, ReleaseHeader, check_chunk, hash_chunks, split_chunks
-from veilset.core.signing import open_manifest, sign_header
-from veilset_server.adapters.artefact_files import ArtefactFiles
-from veilset_server.adapters.redis_store import RedisStore
+from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader, check_chunk, hash_chunks, split_chunks
+from veilset.core.release.signing import open_manifest, sign_header
+from veilset_server.redis.store import RedisStore
+from veilset_server.state.artefacts import ArtefactFiles
 
 _BITS = 10**8
 _SET = "delivered"

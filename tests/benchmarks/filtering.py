@@ -7,8 +7,9 @@ import numpy as np
 from benchmarks.corpus import addresses
 from benchmarks.rows import Family, Measured, Row, Run, at_least
 from benchmarks.stopwatch import take_turns
-from veilset.core import bloom, compiled
-from veilset.core.hashing import digests, pack_digests, unpack_digests
+from veilset.core import compiled
+from veilset.core.elements.hashing import digests, pack_digests, unpack_digests
+from veilset.core.encodings.bloom import filter as bloom
 from veilset.core.params import DIGEST_BYTES, FilterParameters
 
 _ELEMENTS = 2_000_000

@@ -21,7 +21,7 @@ from benchmarks.rows import Family, Measured, Missing, MissingSome, Row, Run, at
 from benchmarks.servers import Sets, folder, own_service, redis_bloom
 from benchmarks.stopwatch import Work, take_turns
 from harness.redis_server import RedisServer
-from veilset.cli.packed_inputs import read_files
+from veilset._input.packed_files import read_files
 from veilset.core import compiled
 
 _ELEMENTS = 2_000_000

@@ -24,7 +24,7 @@ from shipped import (
 from shipped import panel_queries as queries
 
 from veilset.cli.main import cli
-from veilset_server.command import serve
+from veilset_server.cli.serve import serve
 
 RUNBOOK = (DEPLOY / "RUNBOOK.md").read_text()
 

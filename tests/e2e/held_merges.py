@@ -13,7 +13,7 @@ from typing import Any
 
 def hold(file: Path) -> None:
     """Have them wait."""
-    from veilset_server.merge_work import ElementWork
+    from veilset_server.usecases.merge_work import ElementWork
 
     merge = ElementWork.or_into
 

@@ -13,9 +13,9 @@ BREAK = b"break here"
 
 def plant() -> None:
     """Put the faults in place."""
-    from veilset.core.hashing import digests
-    from veilset.core.response import perturb
-    from veilset_server import element_session, publishing
+    from veilset.core.elements.hashing import digests
+    from veilset.core.encodings.bloom.response import perturb
+    from veilset_server.usecases import element_session, publishing
 
     def broken_digests(elements: Sequence[bytes], *rest: Any) -> Any:
         if BREAK in elements:

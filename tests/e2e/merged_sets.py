@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from veilset import PartialVector
+from veilset._service.service import Service
 from veilset.core.params import FilterParameters
-from veilset.service import Service
 
 ELEMENTS = [b"element %d" % number for number in range(1000)]
 BITS = (3 << 23) + 13  # three chunks and a last one of two bytes, with padding

@@ -10,7 +10,7 @@ import grpc
 from harness.raw_calls import RawUpload, fails, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
-from veilset.core.wire import filter_from_proto
+from veilset.core.release.wire import filter_from_proto
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub

@@ -17,7 +17,7 @@ from harness.programs import Finished, environment, unused_port, veilset, wait_u
 from harness.raw_calls import fails
 from harness.service_process import ServiceProcess
 from harness.vectors import raw_vector, redis_content
-from veilset.core.columns import BATCH
+from veilset._input.columns import BATCH
 from veilset.core.params import DIGEST_BYTES
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from harness.programs import veilset
-from veilset.core.intervals import binomial_interval
+from veilset.core.estimates.intervals import binomial_interval
 
 CONFIDENCE = 1 - 1e-7
 """Of the interval around each predicted rate; members that share a bit widen the truth by a hundredth."""

@@ -8,9 +8,9 @@ import pytest
 
 import veilset
 from harness.service_process import ServiceProcess
-from veilset.core.accuracy import advantage_limit
+from veilset.core.encodings.bloom.accuracy import advantage_limit
+from veilset.core.encodings.bloom.planning.planner import PlanRequest, plan
 from veilset.core.params import Adjacency, PrivacyParameters
-from veilset.core.planning.planner import PlanRequest, plan
 
 SIZE = 60_000
 ASKED = 60_000

@@ -21,7 +21,7 @@ from harness.raw_calls import SECONDS, failure_of, upload
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb
-from veilset_server.tokens import make_token
+from veilset_server.state.tokens import make_token
 
 LIMIT_MIB = 300
 """How much the service may hold in memory; its vectors are a few kilobytes here."""

@@ -12,8 +12,8 @@ from harness.certificates import Authority, Certificates
 from harness.programs import Finished
 from harness.service_process import ServiceProcess
 from harness.tokens import new_token
+from veilset._service.service import Service
 from veilset.errors import PermissionDenied, Unauthenticated
-from veilset.service import Service
 
 BATCH = 1 << 16
 """Elements that a producer sends at a time."""

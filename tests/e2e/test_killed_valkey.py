@@ -10,8 +10,8 @@ import pytest
 from harness.metrics import scrape, value
 from harness.programs import wait_until
 from harness.service_process import ServiceProcess
+from veilset._reader.reader import open_view
 from veilset.errors import NotFound, Unavailable
-from veilset.reader import open_view
 
 
 def shows(url: str, sequence: int) -> bool:

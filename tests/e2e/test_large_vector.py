@@ -13,8 +13,8 @@ import pytest
 import veilset
 from harness.service_process import ServiceProcess
 from veilset import PartialVector
-from veilset.core import bitset
-from veilset.core.hashing import digests, positions
+from veilset.core.elements.hashing import digests, positions
+from veilset.core.encodings import bitset
 
 BITS = 5_000_000_000
 HASHES = 2

@@ -26,8 +26,8 @@ from harness.programs import environment, unused_port, veilset
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector, redis_content
-from veilset.core.columns import BATCH
-from veilset.service import Service
+from veilset._input.columns import BATCH
+from veilset._service.service import Service
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

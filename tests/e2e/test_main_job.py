@@ -15,7 +15,7 @@ from harness.certificates import Certificates
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector, redis_content
-from veilset.core.intervals import binomial_interval
+from veilset.core.estimates.intervals import binomial_interval
 from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition, NotFound, ReleaseRejected
 
 CONFIDENCE = 1 - 1e-7  # of each rate's interval; two rates, two tails

@@ -14,7 +14,7 @@ from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
 from veilset import PartialVector
 from veilset.core.params import FilterParameters, HashScheme, Normalization
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release.header import CHUNK_BYTES
 from veilset.errors import FailedPrecondition, InvalidInput, UploadMismatch
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 

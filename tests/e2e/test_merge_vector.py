@@ -13,7 +13,7 @@ from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
 from veilset.core.params import FilterParameters, HashScheme, Normalization
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release.header import CHUNK_BYTES
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import merge_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub

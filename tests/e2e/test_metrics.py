@@ -176,11 +176,11 @@ def test_what_an_alert_counts_is_there_before_it_happens(measured: ServiceProces
 def test_what_is_not_asked_for_is_not_imported() -> None:
     """Starting without metrics and traces costs nothing of theirs. (redis-py imports a part of OpenTelemetry if it is there.)"""
     script = (
-        "import sys, pathlib, veilset_server.command, veilset_server.app; "
-        "from veilset_server.adapters.monitoring import Monitoring; "
+        "import sys, pathlib, veilset_server.cli.serve, veilset_server.app; "
+        "from veilset_server.metrics.monitoring import Monitoring; "
         "from veilset_server.settings import Settings; "
         "Monitoring(Settings(state=pathlib.Path('.')), ledger=None, methods=()).__enter__(); "
-        "print(sorted({'prometheus_client', 'opentelemetry.exporter', 'veilset_server.adapters.tracing'} & set(sys.modules)))"
+        "print(sorted({'prometheus_client', 'opentelemetry.exporter', 'veilset_server.metrics.tracing'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

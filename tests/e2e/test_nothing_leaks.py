@@ -22,7 +22,7 @@ from harness.programs import veilset
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch
 from harness.service_process import ServiceProcess, running
 from harness.vectors import raw_vector, redis_content
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release.header import CHUNK_BYTES
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2, release_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub

@@ -12,7 +12,7 @@ import pytest
 import veilset as library
 from harness.programs import Finished
 from harness.service_process import ServiceProcess
-from veilset.core.keys import key_check
+from veilset.core.elements.keys import key_check
 from veilset.errors import InvalidInput, NotComparable, WrongKey
 
 Run = Callable[..., Finished]

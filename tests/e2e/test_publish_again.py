@@ -14,8 +14,8 @@ import redis
 from harness.programs import unused_port, veilset, wait_until
 from harness.raw_calls import SECONDS
 from harness.service_process import ServiceProcess
+from veilset._service.service import Service, connect
 from veilset.errors import BudgetExceeded, FailedPrecondition, NotFound, Unavailable, VeilsetError
-from veilset.service import Service, connect
 from veilset.v1 import membership_pb2 as pb
 
 

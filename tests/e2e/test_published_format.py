@@ -7,7 +7,7 @@ import redis
 import veilset
 from harness.service_process import ServiceProcess
 from vectors.reader import MAGIC, digest, positions, read_release
-from veilset.core.keys import key_check
+from veilset.core.elements.keys import key_check
 
 KEY = b"a secret of the two partners"
 MEMBERS = [f"Member{number}@Example.ORG" for number in range(2000)]

@@ -15,8 +15,8 @@ import veilset as library
 from harness.programs import Finished, environment
 from harness.redis_releases import now_us, point_at, publish
 from harness.releases import PUBLIC_KEY, release_bytes
+from veilset._reader.redis_client import place_of
 from veilset.core.params import FilterParameters
-from veilset.redis_client import place_of
 
 SHAPE = FilterParameters(16_384, 2, seed=11)
 MEMBERS = [f"user{number}" for number in range(1000)]

@@ -12,8 +12,8 @@ import redis
 
 import veilset
 from harness.service_process import ServiceProcess
+from veilset._service.service import Service
 from veilset.errors import VeilsetError
-from veilset.service import Service
 
 RACE_SECONDS = 4.0
 ELEMENTS = [f"member-{number}" for number in range(500)]

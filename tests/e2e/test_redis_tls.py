@@ -14,7 +14,7 @@ import veilset
 from harness.certificates import Authority
 from harness.redis_server import RedisServer, require_redis
 from veilset.errors import InvalidInput, NotFound, StoreMisconfigured, Unavailable
-from veilset_server.adapters.redis_store import RedisStore
+from veilset_server.redis.store import RedisStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from harness.certificates import Authority
 from harness.programs import wait_until
 from harness.redis_server import RedisServer, require_redis
 from harness.service_process import ServiceProcess
+from veilset._reader.sources import RedisSource
 from veilset.errors import StoreMisconfigured
-from veilset.sources import RedisSource
-from veilset_server.adapters.redis_store import RedisStore
+from veilset_server.redis.store import RedisStore
 
 USERS = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
 NOBODY = "0" * 64

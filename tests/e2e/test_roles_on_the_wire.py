@@ -17,8 +17,8 @@ from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import merge_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
-from veilset_server.adapters.rpc.permissions import PERMISSIONS, Permission
 from veilset_server.principals import Role
+from veilset_server.rpc.permissions import PERMISSIONS, Permission
 
 PACKAGE = "/veilset.v1.MembershipService/"
 METHODS = [method.removeprefix(PACKAGE) for method in PERMISSIONS if method.startswith(PACKAGE)]

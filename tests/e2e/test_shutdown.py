@@ -14,10 +14,10 @@ from harness.programs import Finished, unused_port, veilset, wait_until
 from harness.raw_calls import RawUpload, failure_of, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
-from veilset.core.columns import BATCH
-from veilset.endpoint import make_endpoint
+from veilset._input.columns import BATCH
+from veilset._service.endpoint import make_endpoint
+from veilset._service.health import is_serving
 from veilset.errors import Unavailable
-from veilset.health import is_serving
 
 LONG = "3600"
 

@@ -19,9 +19,9 @@ from harness.programs import veilset as command
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
-from veilset.endpoint import make_endpoint
+from veilset._service.endpoint import make_endpoint
+from veilset._service.health import is_serving
 from veilset.errors import InvalidInput, Unavailable
-from veilset.health import is_serving
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.settings import Settings
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.service_process import ServiceProcess
-from veilset.core.intervals import binomial_interval
+from veilset.core.estimates.intervals import binomial_interval
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 CONFIDENCE = 1 - 1e-8

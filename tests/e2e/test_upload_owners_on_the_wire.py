@@ -13,8 +13,8 @@ from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.service_process import ServiceProcess
 from harness.tokens import new_token, stub_with
 from harness.vectors import expected_vector, raw_vector
-from veilset.core.release import CHUNK_BYTES
-from veilset.core.wire import filter_from_proto
+from veilset.core.release.header import CHUNK_BYTES
+from veilset.core.release.wire import filter_from_proto
 from veilset.v1 import membership_pb2 as pb
 
 IDS = ["u", "alice/u", "vector/u", "vector/alice/u", "elements/alice/u"]

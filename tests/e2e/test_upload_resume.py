@@ -11,11 +11,11 @@ from harness.programs import unused_port
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch, refuse_publishing
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
-from veilset.core.columns import BATCH
+from veilset._input.columns import BATCH
+from veilset._service.service import Service
 from veilset.core.params import FilterParameters
-from veilset.core.wire import filter_from_proto
+from veilset.core.release.wire import filter_from_proto
 from veilset.errors import AlreadyExists, InvalidInput, UploadMismatch
-from veilset.service import Service
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 ELEMENTS = [b"element %d" % number for number in range(1000)]

@@ -19,7 +19,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-ADAPTERS = "veilset_server.adapters"
+ADAPTERS = "veilset_server"
 
 STEPS = {
     "ledger.create_set": (f"{ADAPTERS}.ledger.sqlite_ledger", "SqliteLedger.create_set"),
@@ -47,8 +47,8 @@ STEPS = {
     "artefact.write": (f"{ADAPTERS}.artefact_files", "write_all"),
     "anchor.write": (f"{ADAPTERS}.anchor_file", "AnchorFile.raise_to"),
     "sync_file": (f"{ADAPTERS}.durability", "sync_file"),
-    "bloom.insert": ("veilset.core.bloom", "insert"),
-    "bloom.unite": ("veilset.core.bloom", "unite"),
+    "bloom.insert": ("veilset.core.encodings.bloom.filter", "insert"),
+    "bloom.unite": ("veilset.core.encodings.bloom.filter", "unite"),
     "store.ping": (f"{ADAPTERS}.redis_store", "RedisStore.ping"),
     "store.upload": (f"{ADAPTERS}.redis_store", "RedisStore.upload"),
     "store.move_pointer": (f"{ADAPTERS}.redis_store", "RedisStore.move_pointer"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 
-from veilset.core.budget import parse_delta
+from veilset.core.privacy.budget import parse_delta
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector, redis_content
-from veilset.core.release import check_chunk
-from veilset.core.signing import open_manifest
+from veilset._service.records import Release
+from veilset._service.service import Service
+from veilset.core.release.header import check_chunk
+from veilset.core.release.signing import open_manifest
 from veilset.errors import VeilsetError
-from veilset.service import Service
-from veilset.service_records import Release
 
 PROGRAM = Path(__file__).with_name("killing_service.py")
 SECONDS = 20.0

@@ -17,8 +17,8 @@ from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
 from harness.vectors import expected_vector, raw_vector, redis_content
+from veilset._reader.reader import open_view
 from veilset.errors import StateCorrupted, Unavailable
-from veilset.reader import open_view
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "emptied": lambda path: path.write_bytes(b""),

@@ -15,10 +15,10 @@ import veilset
 from harness.programs import wait_until
 from harness.redis_releases import publish
 from harness.releases import release_bytes
-from veilset.core import redis_keys as keys
+from veilset._reader.redis_client import connect_redis
 from veilset.core.params import FilterParameters
+from veilset.core.release import redis_keys as keys
 from veilset.errors import Unavailable
-from veilset.redis_client import connect_redis
 
 SHAPE = FilterParameters(30_001, 1, seed=11)
 LONG = FilterParameters(20_000_000, 1, seed=11)

@@ -15,10 +15,10 @@ from harness.raw_calls import RawUpload, fails, finish, open_upload, raw_batch, 
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
-from veilset.core.release import check_chunk
-from veilset.core.signing import open_manifest
-from veilset.reader import open_view
-from veilset.sources import RedisSource
+from veilset._reader.reader import open_view
+from veilset._reader.sources import RedisSource
+from veilset.core.release.header import check_chunk
+from veilset.core.release.signing import open_manifest
 from veilset.v1 import membership_pb2 as pb
 
 GRACE_SECONDS = 3

@@ -15,7 +15,7 @@ from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.redis_server import RedisServer
 from harness.vectors import expected_vector
 from veilset_server.principals import EVERYBODY
-from veilset_server.upload_ids import UploadContent, kept_id
+from veilset_server.usecases.upload_ids import UploadContent, kept_id
 
 STEPS = (
     ("ledger.open_upload", 1),

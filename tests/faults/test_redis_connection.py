@@ -17,8 +17,8 @@ from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
+from veilset._reader.reader import open_view
 from veilset.errors import Unavailable
-from veilset.reader import open_view
 
 QUICK = ("--redis-timeout-seconds", "0.5", "--publish-wait-seconds", "1", "--reconcile-seconds", "0.5")
 BITS = 20_000_000  # three chunks

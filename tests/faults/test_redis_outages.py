@@ -18,9 +18,9 @@ from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
+from veilset._reader.reader import open_view
+from veilset._service.service import Service
 from veilset.errors import Unavailable
-from veilset.reader import open_view
-from veilset.service import Service
 
 RECONCILE_SECONDS = 0.5
 REPAIR_SECONDS = RECONCILE_SECONDS + 10

@@ -13,9 +13,9 @@ from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
+from veilset._reader.reader import open_view
+from veilset._service.service import Service
 from veilset.errors import Unavailable
-from veilset.reader import open_view
-from veilset.service import Service
 
 QUICK = ("--redis-timeout-seconds", "1", "--publish-wait-seconds", "1", "--reconcile-seconds", "0.5")
 AT_ONCE = ("--repl-diskless-sync-delay", "0")

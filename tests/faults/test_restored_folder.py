@@ -15,8 +15,8 @@ from harness.programs import veilset
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
+from veilset._service.service import Service
 from veilset.errors import BudgetExceeded, FailedPrecondition, StateCorrupted, StateRolledBack
-from veilset.service import Service
 
 
 def create(service: Service, name: str = "s") -> None:

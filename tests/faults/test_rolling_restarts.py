@@ -17,8 +17,8 @@ import pytest
 from harness.programs import environment, unused_port
 from harness.service_process import ServiceProcess, running
 from harness.vectors import expected_vector, raw_vector
+from veilset._service.service import Service, connect
 from veilset.errors import Unavailable
-from veilset.service import Service, connect
 
 BATCH = 200
 BATCHES = 20
@@ -115,8 +115,8 @@ def test_rolling_restarts_lose_nothing(
     restarts: int, drain_seconds: float, valkey_url: str, set_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every finished upload's positions are ones, and no others; one charge per request; exit code 0 each time."""
-    monkeypatch.setattr("veilset.upload.PIECE", BATCH)
-    monkeypatch.setattr("veilset.upload.MESSAGE_ELEMENTS", BATCH)
+    monkeypatch.setattr("veilset._service.upload.PIECE", BATCH)
+    monkeypatch.setattr("veilset._service.upload.MESSAGE_ELEMENTS", BATCH)
     options = ("--redis", valkey_url, "--drain-seconds", str(drain_seconds))
     with running(ServiceProcess(tmp_path / "state", options, port=unused_port())) as service:
         with service.connect() as connection:

@@ -15,13 +15,13 @@ from pathlib import Path
 import pyarrow as arrow
 import pyarrow.parquet
 
-from veilset.cli.inputs import read_elements
-from veilset.core.normalization import normalize
+from veilset._input.files import read_elements
+from veilset._service.spec import Spec
+from veilset.core.elements.normalization import normalize
 from veilset.core.params import Normalization
 from veilset.errors import InvalidInput
-from veilset.spec import Spec
 
-MODULES = ("veilset.core.hashing",)
+MODULES = ("veilset.core.elements.hashing",)
 
 _FORMATS = ("lines", "csv", "parquet", "arrow")
 _PROFILES = list(Normalization)

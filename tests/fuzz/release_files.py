@@ -10,16 +10,16 @@ import io
 from collections.abc import Iterator
 
 from harness.releases import release_bytes
+from veilset._reader.reader import open_view
+from veilset._reader.release_file import read_manifest
+from veilset.core.encodings.bloom.release_decoder import make_release_decoder
 from veilset.core.params import FilterParameters, HashScheme, Normalization
-from veilset.core.release import decode_header
-from veilset.core.release_decoder import make_release_decoder
-from veilset.core.statement import make_statement
+from veilset.core.privacy.statement import make_statement
+from veilset.core.release.header import decode_header
 from veilset.errors import InvalidInput, NotFound, PoorUtility, ReleaseRejected
-from veilset.reader import open_view
-from veilset.release_file import read_manifest
 from veilset.v1 import release_pb2
 
-MODULES = ("veilset.core.signing", "veilset.plots")
+MODULES = ("veilset.core.release.signing", "veilset._report.plots")
 
 
 def seeds() -> Iterator[bytes]:

@@ -18,28 +18,28 @@ from typing import Any
 
 import numpy as np
 
-from veilset.core.budget import charge_delta
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.privacy.budget import charge_delta
 from veilset.errors import InvalidInput, StateCorrupted
-from veilset_server.adapters.anchor_file import AnchorFile
-from veilset_server.adapters.artefact_files import ArtefactFiles
-from veilset_server.adapters.folder_format import FORMAT_NAME, FolderFormat, read_format, write_format
-from veilset_server.adapters.identities import parse_identities
-from veilset_server.adapters.idle_file import format_ages, parse_ages
-from veilset_server.adapters.key_file import load_or_make_keys, read_keys
-from veilset_server.adapters.ledger.seals import seal
-from veilset_server.adapters.ledger.sets import set_from_row
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.adapters.ledger.uploads import upload_from_row
-from veilset_server.adapters.spools.upload_spool import SpoolFile
-from veilset_server.adapters.spools.vector_spool import VectorSpoolFile
-from veilset_server.adapters.token_file import format_tokens, parse_tokens
-from veilset_server.adapters.vector_sums import NO_MERGE, VectorSums, pack_sums, sums_of_zeros, unpack_sums
 from veilset_server.principals import make_principal
 from veilset_server.records import Mark, SetDescription
-from veilset_server.tokens import TokenRecord
+from veilset_server.rpc.identities import parse_identities
+from veilset_server.state.anchor import AnchorFile
+from veilset_server.state.artefacts import ArtefactFiles
+from veilset_server.state.folder_format import FORMAT_NAME, FolderFormat, read_format, write_format
+from veilset_server.state.idle_file import format_ages, parse_ages
+from veilset_server.state.key_file import load_or_make_keys, read_keys
+from veilset_server.state.ledger.seals import seal
+from veilset_server.state.ledger.sets import set_from_row
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.ledger.uploads import upload_from_row
+from veilset_server.state.spools.upload_spool import SpoolFile
+from veilset_server.state.spools.vector_spool import VectorSpoolFile
+from veilset_server.state.token_file import format_tokens, parse_tokens
+from veilset_server.state.tokens import TokenRecord
+from veilset_server.state.vector_sums import NO_MERGE, VectorSums, pack_sums, sums_of_zeros, unpack_sums
 
-MODULES = ("veilset_server.adapters.vector_files",)
+MODULES = ("veilset_server.state.vector_files",)
 LEDGER_ID = "0123456789abcdef0123456789abcdef"
 HASH = bytes(range(32))
 SHM = Path("/dev/shm")  # noqa: S108 - files in memory, where there is such a place

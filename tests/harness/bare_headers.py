@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
-from veilset.core.release import NoisyCount, ReleaseHeader
+from veilset.core.release.header import NoisyCount, ReleaseHeader
 
 
 def header(shape: FilterParameters, threshold: int, count: NoisyCount | None = None) -> ReleaseHeader:

@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 
-from veilset.core.hashing import digests
+from veilset.core.elements.hashing import digests
 from veilset.core.params import HashScheme
 
 SECONDS = 30.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 
 from harness.raw_calls import RawStream
-from veilset.core import wire
 from veilset.core.params import FilterParameters, Normalization
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release import wire
+from veilset.core.release.header import CHUNK_BYTES
 from veilset.v1 import merge_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 

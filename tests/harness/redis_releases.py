@@ -6,11 +6,11 @@ import io
 import time
 from contextlib import closing
 
-from veilset.core.redis_keys import chunk, latest, manifest
-from veilset.core.signing import open_manifest
-from veilset.redis_client import connect_redis
-from veilset.sources import FileSource
-from veilset_server.adapters.redis_store import RedisStore
+from veilset._reader.redis_client import connect_redis
+from veilset._reader.sources import FileSource
+from veilset.core.release.redis_keys import chunk, latest, manifest
+from veilset.core.release.signing import open_manifest
+from veilset_server.redis.store import RedisStore
 
 
 def now_us() -> int:

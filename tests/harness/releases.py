@@ -10,15 +10,15 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import veilset
-from veilset.core import bloom
-from veilset.core.calibration import calibrate
-from veilset.core.hashing import digests
-from veilset.core.normalization import Element, normalize
+from veilset._reader.release_file import write_release
+from veilset.core.elements.hashing import digests
+from veilset.core.elements.normalization import Element, normalize
+from veilset.core.encodings.bloom import filter as bloom
+from veilset.core.encodings.bloom.calibration import calibrate
+from veilset.core.encodings.bloom.response import perturb
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
-from veilset.core.release import ReleaseHeader, hash_chunks, split_chunks
-from veilset.core.response import perturb
-from veilset.core.signing import sign_header
-from veilset.release_file import write_release
+from veilset.core.release.header import ReleaseHeader, hash_chunks, split_chunks
+from veilset.core.release.signing import sign_header
 
 SIGNER = Ed25519PrivateKey.generate()
 PUBLIC_KEY = SIGNER.public_key().public_bytes_raw()

@@ -15,7 +15,7 @@ import grpc
 import psutil
 
 from harness.programs import environment
-from veilset.service import Service, connect
+from veilset._service.service import Service, connect
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 START_SECONDS = 30.0

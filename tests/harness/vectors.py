@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import redis
 
-from veilset.core import bloom
-from veilset.core.hashing import digests
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom import filter as bloom
 from veilset.core.params import FilterParameters
 
 

@@ -19,7 +19,10 @@ def test_the_import_contracts_hold() -> None:
 
 def test_the_client_does_without_the_server() -> None:
     """Importing library and commands loads nothing of the server, and none of the extras' libraries."""
-    modules = "veilset.service, veilset.reader, veilset.cli.main, veilset.cli.sets, veilset.cli.add, veilset.cli.query"
+    modules = (
+        "veilset._service.service, veilset._reader.reader, veilset.cli.main, veilset.cli.sets, veilset.cli.add, "
+        "veilset.cli.query"
+    )
     script = f"import sys, {modules}; print(*sorted(sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()}

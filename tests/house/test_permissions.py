@@ -10,7 +10,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from veilset.errors import PermissionDenied
 from veilset.v1 import membership_pb2
-from veilset_server.adapters.rpc.permissions import (
+from veilset_server.app import served_methods
+from veilset_server.principals import EVERYBODY, Role, make_principal
+from veilset_server.rpc.permissions import (
     PERMISSIONS,
     Permission,
     Public,
@@ -19,8 +21,6 @@ from veilset_server.adapters.rpc.permissions import (
     named_sets,
     permission,
 )
-from veilset_server.app import served_methods
-from veilset_server.principals import EVERYBODY, Role, make_principal
 
 SERVICE = membership_pb2.DESCRIPTOR.services_by_name["MembershipService"]
 METHODS = {f"/{SERVICE.full_name}/{method.name}": method for method in SERVICE.methods}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from veilset.core.params import MAX_BITS
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release.header import CHUNK_BYTES
 from veilset_server.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -69,7 +69,7 @@ def test_it_holds_every_module(wheel: zipfile.ZipFile) -> None:
 
 def test_it_holds_the_page_of_a_release(wheel: zipfile.ZipFile) -> None:
     """Template and style lie beside the module that fills them."""
-    assert {"veilset/report/page.html", "veilset/report/page.css"} <= set(wheel.namelist())
+    assert {"veilset/_report/page.html", "veilset/_report/page.css"} <= set(wheel.namelist())
 
 
 def test_it_says_what_it_needs_and_offers(wheel: zipfile.ZipFile) -> None:
@@ -85,7 +85,7 @@ def test_it_says_what_it_needs_and_offers(wheel: zipfile.ZipFile) -> None:
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     entries.read_string(wheel.read(name).decode())
     assert entries["console_scripts"]["veilset"] == "veilset.cli.main:main"
-    assert entries["veilset.commands"]["serve"] == "veilset_server.command:serve"
+    assert entries["veilset.commands"]["serve"] == "veilset_server.cli.serve:serve"
 
 
 def test_it_runs_from_the_wheel_alone(wheel: zipfile.ZipFile, tmp_path: Path) -> None:

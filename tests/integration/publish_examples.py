@@ -12,26 +12,26 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from storage_examples import LEDGER_ID, MAX_SETS, StoppedClock, new_files
 
-from veilset.core.budget import NANO, charge_delta
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
-from veilset.core.release import ReleaseHeader
-from veilset.core.signing import sign_header
+from veilset.core.privacy.budget import NANO, charge_delta
+from veilset.core.release.header import ReleaseHeader
+from veilset.core.release.signing import sign_header
 from veilset.errors import NotFound, StorageFull
-from veilset_server.abandoned_uploads import AbandonedUploads
-from veilset_server.adapters.entropy import AesKeyStream, OsEntropy
-from veilset_server.adapters.idle_file import IdleFile
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.counting import CountPurchase
-from veilset_server.delivery import Delivery
-from veilset_server.ingest import Ingest
-from veilset_server.locks import KeyedLocks
-from veilset_server.merging import Merging
 from veilset_server.ports import Signer
-from veilset_server.publishing import Publishing
 from veilset_server.records import Account, Charged, Mark, SetDescription, StoredRelease
-from veilset_server.recovery import recover
-from veilset_server.rollback import NOTHING, RollbackGuard
+from veilset_server.state.entropy import AesKeyStream, OsEntropy
+from veilset_server.state.idle_file import IdleFile
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.counting import CountPurchase
+from veilset_server.usecases.delivery import Delivery
+from veilset_server.usecases.ingest import Ingest
+from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.usecases.merging import Merging
+from veilset_server.usecases.publishing import Publishing
+from veilset_server.usecases.recovery import recover
+from veilset_server.usecases.rollback import NOTHING, RollbackGuard
 
 KEY = Ed25519PrivateKey.generate()
 

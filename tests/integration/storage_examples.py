@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.budget import NANO, charge_delta
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import VECTOR_CHUNK_BYTES
 from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet, VectorRecord
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.vector_files import VectorFiles
 
 LEDGER_ID = "0123456789abcdef0123456789abcdef"
 MAX_SETS = 1000

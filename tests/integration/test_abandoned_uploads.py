@@ -10,11 +10,11 @@ import pytest
 from storage_examples import add_set, digests_of, new_files, new_ledger
 
 from veilset.errors import NotFound
-from veilset_server.abandoned_uploads import AbandonedUploads
-from veilset_server.adapters.idle_file import FILE_NAME, IdleFile
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.records import UploadState
+from veilset_server.state.idle_file import FILE_NAME, IdleFile
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.vector_files import VectorFiles
+from veilset_server.usecases.abandoned_uploads import AbandonedUploads
 
 HOUR = 3600.0
 

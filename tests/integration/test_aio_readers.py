@@ -14,10 +14,10 @@ import veilset
 from harness.programs import wait_until
 from harness.redis_releases import publish
 from harness.releases import PUBLIC_KEY, release_bytes
+from veilset._reader.view import View
 from veilset.aio import AsyncFollower
 from veilset.core.params import FilterParameters
 from veilset.errors import InvalidInput, NotFound, Unavailable
-from veilset.view import View
 
 SHAPE = FilterParameters(30_001, 1, seed=11)
 MEMBERS = [f"user{number}" for number in range(500)]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.programs import veilset
-from veilset.core.budget import NANO, charge_delta
+from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import InvalidInput, Unavailable
-from veilset_server.adapters.anchor_file import AnchorFile, open_anchor
 from veilset_server.records import Charged, Mark
+from veilset_server.state.anchor import AnchorFile, open_anchor
 
 NONE = Charged({}, {})
 

@@ -12,7 +12,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, os, resource, signal, sys
-from veilset_server.adapters.core_dumps import refuse_core_dumps
+from veilset_server.core_dumps import refuse_core_dumps
 if sys.argv[1] == "refuse":
     refuse_core_dumps()
 print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True)

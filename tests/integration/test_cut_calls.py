@@ -9,9 +9,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from veilset.endpoint import make_endpoint
+from veilset._service.endpoint import make_endpoint
+from veilset._service.health import is_serving
 from veilset.errors import Unavailable, VeilsetError
-from veilset.health import is_serving
 
 
 class Silent(health_pb2_grpc.HealthServicer):  # type: ignore[misc]

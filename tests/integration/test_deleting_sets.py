@@ -17,10 +17,10 @@ from storage_examples import StoppedClock
 from harness.programs import wait_until
 from veilset.core.params import Adjacency, PrivacyParameters
 from veilset.errors import AlreadyExists, InvalidInput, NotFound
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.locks import KeyedLocks
 from veilset_server.records import StoredSet
-from veilset_server.sets import SetLimits, SetRequest, Sets
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.usecases.sets import SetLimits, SetRequest, Sets
 
 SECONDS = 30.0
 REQUEST = SetRequest(

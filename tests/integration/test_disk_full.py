@@ -13,7 +13,7 @@ from storage_examples import StoppedClock, add_set, changing, charge_of, digests
 from harness.full_disk import fill_up as fill_up_disk
 from harness.full_disk import small_disk
 from veilset.errors import StorageFull
-from veilset_server.adapters.opened_state import OpenedState, open_state
+from veilset_server.state.opened_state import OpenedState, open_state
 
 BYTES = 2 << 20
 

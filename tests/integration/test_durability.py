@@ -14,9 +14,9 @@ import pytest
 from storage_examples import changing, digests_of, new_files, new_ledger, open_ledger
 
 from veilset.errors import StateCorrupted
-from veilset_server.adapters import raw_vectors
-from veilset_server.adapters.durability import storage_errors
-from veilset_server.adapters.vector_sums import NO_MERGE, read_sums
+from veilset_server.state import raw_vectors
+from veilset_server.state.durability import storage_errors
+from veilset_server.state.vector_sums import NO_MERGE, read_sums
 
 USES = {
     "a spool's sync": "spool = files.open_spool(1, 'u'); armed.append(1); spool.sync()",

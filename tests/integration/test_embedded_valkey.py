@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from veilset.redis_client import connect_redis
-from veilset_server.adapters.embedded_valkey import EmbeddedValkey
+from veilset._reader.redis_client import connect_redis
+from veilset_server.redis.embedded_valkey import EmbeddedValkey
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from harness.programs import wait_until
 from harness.redis_releases import now_us, point_at, publish, put, put_beside
 from harness.redis_server import RedisServer
 from harness.releases import PUBLIC_KEY, release_bytes
-from veilset.core import redis_keys as keys
+from veilset._reader.view import View
 from veilset.core.params import FilterParameters
+from veilset.core.release import redis_keys as keys
 from veilset.errors import (
     InvalidInput,
     NotFound,
@@ -25,7 +26,6 @@ from veilset.errors import (
     Unavailable,
     VeilsetError,
 )
-from veilset.view import View
 
 SHAPE = FilterParameters(30_001, 1, seed=11)
 MEMBERS = [f"user{number}" for number in range(500)]

@@ -17,13 +17,13 @@ from harness.hostile_redis import MALFORMED, Answer, HostileRedis, pours, says, 
 from harness.programs import environment, wait_until
 from harness.redis_releases import publish
 from harness.releases import release_bytes
-from veilset import redis_client, redis_replies
-from veilset.core import redis_keys as keys
+from veilset._reader import redis_client, redis_replies
+from veilset._reader.redis_client import connect_redis, transient
+from veilset._reader.release_file import MAX_MANIFEST_BYTES
 from veilset.core.params import FilterParameters
+from veilset.core.release import redis_keys as keys
 from veilset.errors import NotFound, Unavailable, VeilsetError
-from veilset.redis_client import connect_redis, transient
-from veilset.release_file import MAX_MANIFEST_BYTES
-from veilset_server.adapters.redis_store import RedisStore
+from veilset_server.redis.store import RedisStore
 
 SHAPE = FilterParameters(30_001, 2, seed=11)
 POURED_BYTES = 400 << 20
@@ -69,7 +69,7 @@ def test_only_close_ends_a_follower(
     publish(valkey_url, release(set_name, 1))
     with veilset.follow(valkey_url, set_name, poll_seconds=0.01) as follower:
         with monkeypatch.context() as patched:
-            patched.setattr(f"veilset.notifications.Notifications.{fails}", broken)
+            patched.setattr(f"veilset._reader.notifications.Notifications.{fails}", broken)
             wait_until(lambda: isinstance(follower.last_error, ZeroDivisionError))
         publish(valkey_url, release(set_name, 2))
         wait_until(lambda: follower.sequence == 2 and follower.last_error is None)
@@ -158,8 +158,8 @@ PROGRAM = """
 import sys, threading
 import veilset
 from harness.peak_memory import own_peak_bytes
-from veilset.notifications import Notifications
-from veilset_server.adapters.redis_store import RedisStore
+from veilset._reader.notifications import Notifications
+from veilset_server.redis.store import RedisStore
 _, URL, SET, read, times = sys.argv
 def listen():
     news = Notifications(URL, SET, threading.Event())

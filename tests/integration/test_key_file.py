@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from veilset.errors import NotFound, StateCorrupted
-from veilset_server.adapters import durability, key_file
-from veilset_server.adapters.key_file import FILE_NAME, change_keys, load_or_make_keys, read_keys
-from veilset_server.key_rotation import SigningKey, new_key, retire, rotate
+from veilset_server.state import durability, key_file
+from veilset_server.state.key_file import FILE_NAME, change_keys, load_or_make_keys, read_keys
+from veilset_server.state.key_rotation import SigningKey, new_key, retire, rotate
 
 DAY = 86_400
 

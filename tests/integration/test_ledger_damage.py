@@ -21,12 +21,12 @@ from storage_examples import (
 )
 
 from veilset.errors import StateCorrupted
-from veilset_server.adapters.ledger.budgets import BUDGET_COLUMNS, CHARGE_COLUMNS
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.ledger.schema import MIGRATIONS
-from veilset_server.adapters.ledger.seals import first_link, next_link
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.records import ReleaseState
+from veilset_server.state.ledger.budgets import BUDGET_COLUMNS, CHARGE_COLUMNS
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.schema import MIGRATIONS
+from veilset_server.state.ledger.seals import first_link, next_link
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 # No shrinking: no damage is simpler than another.
 QUICK = settings(

@@ -10,8 +10,8 @@ import pytest
 from storage_examples import add_set, new_ledger, open_ledger
 
 from veilset.errors import FailedPrecondition, StateCorrupted, Unavailable
-from veilset_server.adapters.ledger import file as ledger_file
-from veilset_server.adapters.ledger.file import LEDGER_NAME, LedgerFile
+from veilset_server.state.ledger import file as ledger_file
+from veilset_server.state.ledger.file import LEDGER_NAME, LedgerFile
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from storage_examples import add_set, charge_of, new_ledger, publish
 
 from harness.metrics import Samples, value
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.metrics import ledger_collector
-from veilset_server.adapters.metrics.ledger_collector import LedgerCollector
+from veilset_server.metrics import ledger_collector
+from veilset_server.metrics.ledger_collector import LedgerCollector
 from veilset_server.records import ReleaseState
+from veilset_server.state.ledger.file import LEDGER_NAME
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from storage_examples import LEDGER_ID, StoppedClock, description, new_ledger, open_ledger, release_of
 
-from veilset.core.budget import NANO
+from veilset.core.privacy.budget import NANO
 from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition, NotFound
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.records import Charge, Charged
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 NAMES = st.sampled_from(["a", "b"])
 ACCOUNTS = st.sampled_from(["x", "y"])

@@ -17,7 +17,7 @@ from storage_examples import (
     start_worker,
 )
 
-from veilset.core.budget import NANO
+from veilset.core.privacy.budget import NANO
 from veilset.errors import BudgetExceeded
 
 RACERS = 8

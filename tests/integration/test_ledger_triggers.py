@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from storage_examples import add_set, charge_of, new_ledger, publish
 
-from veilset.core.budget import NANO
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
+from veilset.core.privacy.budget import NANO
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 
 @pytest.fixture

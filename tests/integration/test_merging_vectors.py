@@ -12,20 +12,20 @@ import pytest
 from numpy.typing import NDArray
 from storage_examples import MAX_SETS, description, new_files, new_ledger, whole
 
-from veilset.core import bloom
-from veilset.core.budget import NANO, charge_delta
+from veilset.core.encodings.bloom import filter as bloom
 from veilset.core.params import FilterParameters
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.privacy.budget import NANO, charge_delta
+from veilset.core.release.header import CHUNK_BYTES
 from veilset.errors import StateCorrupted
-from veilset_server.abandoned_uploads import AbandonedUploads
-from veilset_server.adapters import raw_vectors
-from veilset_server.adapters.idle_file import IdleFile
-from veilset_server.ingest import Ingest
-from veilset_server.locks import KeyedLocks
-from veilset_server.merging import Merging
 from veilset_server.principals import EVERYBODY
 from veilset_server.records import SetDescription
-from veilset_server.upload_ids import UploadContent, kept_id
+from veilset_server.state import raw_vectors
+from veilset_server.state.idle_file import IdleFile
+from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.ingest import Ingest
+from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.usecases.merging import Merging
+from veilset_server.usecases.upload_ids import UploadContent, kept_id
 
 SHAPE = FilterParameters(8 * 3 * CHUNK_BYTES + 21, 2, seed=5)
 CHUNKS = {0: 0x11, 2: 0x22, 3: 0x40}

@@ -21,8 +21,8 @@ from harness.log_hooks import logs_left_alone
 from harness.metrics import refused, scrape_text
 from harness.programs import wait_until
 from veilset.errors import Unavailable
-from veilset_server.adapters.logs import configure_logs
-from veilset_server.adapters.metrics.listener import CONNECTIONS, MetricsListener
+from veilset_server.metrics.listener import CONNECTIONS, MetricsListener
+from veilset_server.metrics.logs import configure_logs
 
 
 class Failing(Collector):
@@ -62,7 +62,7 @@ def ended(connections: list[socket.socket], least: int) -> list[socket.socket]:
 )
 def test_dripping_clients_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: bytes, tls: bool) -> None:
     """One that says a byte now and then gets no more time than one that says nothing; scrapes are answered meanwhile."""
-    monkeypatch.setattr("veilset_server.adapters.metrics.listener.SECONDS", 1.0)
+    monkeypatch.setattr("veilset_server.metrics.listener.SECONDS", 1.0)
     registry = CollectorRegistry()
     Gauge("answer", "It.", registry=registry).set(42)
     made = make_certificates(tmp_path)

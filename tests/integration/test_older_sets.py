@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from veilset.core.params import Adjacency, FilterParameters, HashScheme, Normalization, PrivacyParameters
-from veilset_server.adapters.ledger.seals import seal
-from veilset_server.adapters.ledger.sets import set_from_row
 from veilset_server.records import SetDescription
+from veilset_server.state.ledger.seals import seal
+from veilset_server.state.ledger.sets import set_from_row
 
 WRITTEN = {
     "account": "old",

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from storage_examples import add_set, new_files, new_ledger
 
-from veilset_server.abandoned_uploads import AbandonedUploads
-from veilset_server.adapters.idle_file import IdleFile
-from veilset_server.adapters.vector_files import VectorFiles
-from veilset_server.ingest import Ingest
-from veilset_server.locks import KeyedLocks
-from veilset_server.merging import Merging
-from veilset_server.upload_session import UploadSession
+from veilset_server.state.idle_file import IdleFile
+from veilset_server.state.vector_files import VectorFiles
+from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.ingest import Ingest
+from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.usecases.merging import Merging
+from veilset_server.usecases.upload_session import UploadSession
 
 SECONDS = 20.0
 

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.metrics import measured
-from veilset_server.adapters.metrics.instruments import Instruments
-from veilset_server.merging import Merging
-from veilset_server.publishing import Publishing
+from veilset_server.metrics import measured
+from veilset_server.metrics.instruments import Instruments
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.usecases.merging import Merging
+from veilset_server.usecases.publishing import Publishing
 
 STEP = 1000.0
 

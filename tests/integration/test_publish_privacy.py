@@ -13,18 +13,18 @@ import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names, restarted
 from storage_examples import whole
 
-from veilset.core import bloom
-from veilset.core.bitset import count_ones
-from veilset.core.budget import NANO, charge_delta
-from veilset.core.counts import calibrate_count, integer_noise
-from veilset.core.hashing import digests
-from veilset.core.release import CHUNK_BYTES
-from veilset.core.signing import open_manifest
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bitset import count_ones
+from veilset.core.encodings.bloom import filter as bloom
+from veilset.core.privacy.budget import NANO, charge_delta
+from veilset.core.privacy.counts import calibrate_count, integer_noise
+from veilset.core.release.header import CHUNK_BYTES
+from veilset.core.release.signing import open_manifest
 from veilset.errors import BudgetExceeded, MinimumSizeUnproved, StorageFull
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.counting import CountPurchase
 from veilset_server.records import Mark, ReleaseState
-from veilset_server.rollback import NOTHING
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.usecases.counting import CountPurchase
+from veilset_server.usecases.rollback import NOTHING
 
 
 class Crashed(Exception):

@@ -14,10 +14,10 @@ import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 
 from veilset.errors import StoreMisconfigured, Unavailable, VeilsetError
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.rpc.pending import PendingReleases
-from veilset_server.delivery_worker import DeliveryWorker
 from veilset_server.records import ReleaseState, StoredRelease
+from veilset_server.rpc.pending import PendingReleases
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.usecases.delivery_worker import DeliveryWorker
 
 FOREVER = 1e6
 CALLS, THREADS = 40, 2

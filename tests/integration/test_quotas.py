@@ -11,10 +11,10 @@ import pytest
 from storage_examples import description, new_ledger
 
 from veilset.errors import LimitExceeded
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.principals import EVERYBODY, Principal, make_principal
 from veilset_server.records import StoredSet, UploadQuota
-from veilset_server.upload_ids import UploadContent, kept_id, prefixes
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.usecases.upload_ids import UploadContent, kept_id, prefixes
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from numpy.typing import NDArray
 from storage_examples import UNRECORDED, changing, new_files, whole
 
-from veilset.core import bloom
-from veilset.core.hashing import digests
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom import filter as bloom
 from veilset.core.params import FilterParameters
 from veilset.errors import StateCorrupted
-from veilset_server.adapters import raw_vectors
-from veilset_server.adapters.raw_vectors import RawVectors
-from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import VectorStore
+from veilset_server.state import raw_vectors
+from veilset_server.state.raw_vectors import RawVectors
+from veilset_server.state.vector_files import VectorFiles
 
 LENGTH = (2 << 20) + 77  # three chunks
 

@@ -10,7 +10,7 @@ import pytest
 from harness.programs import unused_port, wait_until
 from harness.redis_server import RedisServer
 from veilset.errors import InvalidInput, StoreMisconfigured, Unavailable
-from veilset_server.adapters.redis_store import RedisStore
+from veilset_server.redis.store import RedisStore
 
 SECRET = "the-password"  # noqa: S105 - a test's
 CHUNKS = [b"first", b"second"]

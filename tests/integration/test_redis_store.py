@@ -10,9 +10,9 @@ import redis
 
 from harness.redis_server import RedisServer, require_redis
 from harness.vectors import redis_content
-from veilset.core.redis_keys import MANIFEST
+from veilset.core.release.redis_keys import MANIFEST
 from veilset.errors import NotFound
-from veilset_server.adapters.redis_store import RedisStore
+from veilset_server.redis.store import RedisStore
 
 CHUNKS = [b"first", b"second", b"third"]
 

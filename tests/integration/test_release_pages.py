@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from storage_examples import add_set, charge_of, new_ledger, release_of
 
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.adapters.rpc.paging import release_page
+from veilset_server.rpc.paging import release_page
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 RELEASES = 30
 

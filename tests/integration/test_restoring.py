@@ -12,15 +12,15 @@ from structlog.testing import capture_logs
 
 from harness.redis_server import RedisServer
 from harness.vectors import redis_content
-from veilset.core.signing import open_manifest
+from veilset._reader.reader import open_view
+from veilset.core.release.signing import open_manifest
 from veilset.errors import NotFound, ReleaseRejected, StateRolledBack, Unavailable
-from veilset.reader import open_view
-from veilset_server import delivery
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.redis_store import RedisStore
-from veilset_server.outage import Outage
 from veilset_server.records import ReleaseState
-from veilset_server.restoring import Rota
+from veilset_server.redis.store import RedisStore
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.usecases import delivery
+from veilset_server.usecases.outage import Outage
+from veilset_server.usecases.restoring import Rota
 
 CHUNKS = 3
 BITS = 2 * (8 << 20) + 77

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.ledger.releases import charge_release, mark_release
-from veilset_server.delivery import Delivery
 from veilset_server.records import Charge, ReleaseState, StoredRelease
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.releases import charge_release, mark_release
+from veilset_server.usecases.delivery import Delivery
 
 KEEP = 1000
 """The largest value of --keep-releases."""

@@ -12,14 +12,14 @@ from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 from storage_examples import StoppedClock, add_set, charge_of, new_ledger, publish
 
 from harness.log_hooks import logs_left_alone
-from veilset.core.budget import NANO, charge_delta
+from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateRolledBack
-from veilset_server.adapters.key_file import change_keys, read_keys
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.logs import configure_logs
-from veilset_server.adapters.signing_keys import SigningKeys
-from veilset_server.key_rotation import new_key, rotate
+from veilset_server.metrics.logs import configure_logs
 from veilset_server.records import Charged, Mark
+from veilset_server.state.key_file import change_keys, read_keys
+from veilset_server.state.key_rotation import new_key, rotate
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.signing_keys import SigningKeys
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from veilset_server.adapters.rpc.shares import SharedWorkers
+from veilset_server.rpc.shares import SharedWorkers
 
 THREADS = 4
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from veilset.errors import StateCorrupted
-from veilset_server.adapters.anchor_file import AnchorFile
-from veilset_server.adapters.key_file import FILE_NAME, change_keys, load_or_make_keys
-from veilset_server.key_rotation import SigningKey, new_key, rotate
 from veilset_server.records import Mark
+from veilset_server.state.anchor import AnchorFile
+from veilset_server.state.key_file import FILE_NAME, change_keys, load_or_make_keys
+from veilset_server.state.key_rotation import SigningKey, new_key, rotate
 
 MARK = Mark(7, 3_000_000_000, Fraction(3, 10**9))
 

@@ -23,8 +23,8 @@ from storage_examples import (
     release_of,
 )
 
-from veilset.core.budget import NANO, charge_delta
 from veilset.core.params import FilterParameters, PrivacyParameters
+from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import (
     AlreadyExists,
     BudgetExceeded,
@@ -33,10 +33,10 @@ from veilset.errors import (
     LimitExceeded,
     NotFound,
 )
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.ports import Ledger
 from veilset_server.records import Charge, ReleaseState, SetDescription, UploadState, VectorRecord
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 ROOT = bytes(range(32))
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from storage_examples import UNRECORDED, StoppedClock, add_set, changing, charge_of, digests_of, publish
 
 from veilset.errors import FailedPrecondition, StateCorrupted, VeilsetError
-from veilset_server.adapters.folder_format import FORMAT_NAME, FORMAT_VERSION
-from veilset_server.adapters.opened_state import open_state
-from veilset_server.adapters.state_folder import LOCK_NAME, SUBFOLDERS, StateFolder
+from veilset_server.state.folder_format import FORMAT_NAME, FORMAT_VERSION
+from veilset_server.state.opened_state import open_state
+from veilset_server.state.state_folder import LOCK_NAME, SUBFOLDERS, StateFolder
 
 CLOCK = StoppedClock()
 NOW = FORMAT_VERSION
@@ -90,7 +90,7 @@ def test_a_second_server_is_told_who_holds_the_folder(tmp_path: Path) -> None:
     """Across processes; and the lock goes with its process, also by SIGKILL."""
     path = tmp_path / "state"
     script = (
-        "import sys; from pathlib import Path; from veilset_server.adapters.state_folder import StateFolder;"
+        "import sys; from pathlib import Path; from veilset_server.state.state_folder import StateFolder;"
         "folder = StateFolder(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", script, str(path)]
@@ -160,9 +160,9 @@ def test_a_crash_while_the_folder_is_made_leaves_one_that_can_be_made(
     with monkeypatch.context() as patched:
         match step:
             case "format":
-                patched.setattr("veilset_server.adapters.state_folder.write_format", crash)
+                patched.setattr("veilset_server.state.state_folder.write_format", crash)
             case "ledger":
-                patched.setattr("veilset_server.adapters.ledger.sqlite_ledger.upgrade", crash)
+                patched.setattr("veilset_server.state.ledger.sqlite_ledger.upgrade", crash)
             case "ready":
                 patched.setattr(StateFolder, "mark_ready", crash)
         with pytest.raises(Crash), open_state(tmp_path / "state", CLOCK):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from harness.tokens import new_token
 from veilset.errors import LimitExceeded, NotFound, StateCorrupted
-from veilset_server.adapters import token_file
-from veilset_server.adapters.token_file import FILE_NAME, TokenFile, parse_tokens
 from veilset_server.principals import Principal, Role
+from veilset_server.state import token_file
+from veilset_server.state.token_file import FILE_NAME, TokenFile, parse_tokens
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,14 @@ from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 
 from harness.vectors import expected_vector
 from veilset.core.params import Normalization
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release.header import CHUNK_BYTES
 from veilset.errors import InvalidInput
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.element_session import ElementSession
 from veilset_server.principals import EVERYBODY, Principal, Role, make_principal
 from veilset_server.records import Upload, UploadState
-from veilset_server.upload_ids import UploadContent, kept_id
-from veilset_server.vector_session import VectorSession
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.usecases.element_session import ElementSession
+from veilset_server.usecases.upload_ids import UploadContent, kept_id
+from veilset_server.usecases.vector_session import VectorSession
 
 PRINCIPALS = [EVERYBODY, *(make_principal(name, [Role.PRODUCER], ["*"]) for name in ("vector", "elements", "alice"))]
 IDS = ["u", "/u", "vector/u", "alice/u", "vector/alice/u", "vector//u", "elements/alice/u", "\0u"]

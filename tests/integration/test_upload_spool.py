@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from storage_examples import add_set, digests_of, kill, new_files, new_ledger, read_line, start_worker
 
 from veilset.errors import OutOfSequence, StateCorrupted
-from veilset_server.adapters.spools.format import FRAME_HEAD_BYTES, MARK_BYTES, MARK_OFFSET, Mark, pack_mark
-from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import UploadSpool, VectorSpool
 from veilset_server.records import UploadState
+from veilset_server.state.spools.format import FRAME_HEAD_BYTES, MARK_BYTES, MARK_OFFSET, Mark, pack_mark
+from veilset_server.state.vector_files import VectorFiles
 
 EXAMPLES = settings(
     max_examples=200,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from veilset.v1 import membership_pb2 as pb
-from veilset_server.adapters.rpc.streams import ClientStreams
-from veilset_server.adapters.rpc.turns import Turns
-from veilset_server.adapters.rpc.upload import UploadStream
-from veilset_server.adapters.rpc.upload_elements import ElementUpload
+from veilset_server.rpc.streams import ClientStreams
+from veilset_server.rpc.turns import Turns
+from veilset_server.rpc.upload import UploadStream
+from veilset_server.rpc.upload_elements import ElementUpload
 
 WORKERS = 2
 SECONDS = 20.0

@@ -14,12 +14,12 @@ from publish_examples import Desk, MemoryAnchor, MemoryStore, names, restarted
 from storage_examples import StoppedClock, add_set, changing
 
 from veilset.errors import StateCorrupted
-from veilset_server.adapters import raw_vectors
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.adapters.opened_state import open_state
-from veilset_server.adapters.vector_sums import sums_of_zeros
 from veilset_server.records import VectorRecord
+from veilset_server.state import raw_vectors
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.opened_state import open_state
+from veilset_server.state.vector_sums import sums_of_zeros
 
 REFUSAL = r"vectors/1\.sums: not of the same age as the ledger; restore the whole state folder"
 

@@ -16,12 +16,12 @@ from publish_examples import Desk, MemoryAnchor, MemoryStore, names, restarted
 from storage_examples import UNRECORDED, StoppedClock, add_set, changing, new_files, whole
 
 from veilset.errors import FailedPrecondition, StateCorrupted
-from veilset_server.adapters import raw_vectors
-from veilset_server.adapters.folder_format import FORMAT_NAME
-from veilset_server.adapters.ledger.file import LEDGER_NAME
-from veilset_server.adapters.opened_state import open_state
-from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.records import UploadState
+from veilset_server.state import raw_vectors
+from veilset_server.state.folder_format import FORMAT_NAME
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.opened_state import open_state
+from veilset_server.state.vector_files import VectorFiles
 
 CHUNK = 1 << 20
 LENGTH = 2 * CHUNK + 77  # three chunks

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from storage_examples import new_files
 
 from veilset.errors import StateCorrupted
-from veilset_server.adapters.artefact_files import HEAD_BYTES
-from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import VectorStore
+from veilset_server.state.artefacts import HEAD_BYTES
+from veilset_server.state.vector_files import VectorFiles
 
 
 @pytest.fixture

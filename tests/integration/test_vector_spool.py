@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from storage_examples import digests_of, new_files
 
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release.header import CHUNK_BYTES
 from veilset.errors import NotFound, OutOfSequence, StateCorrupted
-from veilset_server.adapters.vector_files import VectorFiles
 from veilset_server.ports import VectorSpool
+from veilset_server.state.vector_files import VectorFiles
 
 EXAMPLES = settings(
     max_examples=40,

@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from harness.log_hooks import logs_left_alone
-from veilset_server.adapters.logs import configure_logs
-from veilset_server.adapters.rpc.watching import OTHER, Call, WatchingInterceptor
+from veilset_server.metrics.logs import configure_logs
+from veilset_server.rpc.watching import OTHER, Call, WatchingInterceptor
 
 SERVICE = "test.Kinds"
 KINDS = ("UnaryUnary", "UnaryStream", "StreamUnary", "StreamStream")

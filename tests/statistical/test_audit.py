@@ -13,7 +13,7 @@ import pytest
 
 from audit.suite import CHECKS, LONG_CHECKS
 from audit.verdict import Verdict
-from veilset.core.response import perturb
+from veilset.core.encodings.bloom.response import perturb
 
 FALSE_ALARM = 1e-6
 

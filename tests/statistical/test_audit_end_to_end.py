@@ -15,9 +15,9 @@ import veilset
 from audit.lower_bounds import bound_verdict
 from audit.release import DELTA
 from harness.service_process import ServiceProcess
-from veilset.core import bitset
-from veilset.core.calibration import COIN_SIDES
-from veilset.core.hashing import digests, positions
+from veilset.core.elements.hashing import digests, positions
+from veilset.core.encodings import bitset
+from veilset.core.encodings.bloom.calibration import COIN_SIDES
 from veilset.core.params import FilterParameters
 
 CANARIES = 110_000

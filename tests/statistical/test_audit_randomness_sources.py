@@ -14,8 +14,8 @@ import pytest
 
 import veilset
 import veilset_server
-from veilset.core import response
-from veilset_server.adapters.entropy import AesKeyStream, OsEntropy
+from veilset.core.encodings.bloom import response
+from veilset_server.state.entropy import AesKeyStream, OsEntropy
 
 PACKAGES = [Path(next(iter(package.__path__))) for package in (veilset, veilset_server)]
 GENERATED = PACKAGES[0] / "v1"

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from veilset.core.occupancy import changed_bits_distribution
+from veilset.core.encodings.bloom.occupancy import changed_bits_distribution
 from veilset.core.params import Adjacency
 
 BITS, HASHES, USER, MIN_SIZE = 256, 4, 2, 60

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from side_by_side import check_coverage, draw_positions, fresh_generator, noisy_vectors, ones_of_runs
-from veilset.core.bounded_interval import BoundedTest
-from veilset.core.comparison import JointCounts, PairedReleases
+from veilset.core.estimates.bounded_interval import BoundedTest
+from veilset.core.estimates.comparison import JointCounts, PairedReleases
 from veilset.core.params import FilterParameters
 
 INTERSECTION, JACCARD, SIZES, UNION = "intersection", "jaccard", "sizes", "union"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from side_by_side import check_coverage, draw_positions, fresh_generator, noisy_vectors, ones_of_runs
-from veilset.core.bitset import test_bits as read_bits
-from veilset.core.overlap import ListReading, overlap_test
+from veilset.core.encodings.bitset import test_bits as read_bits
+from veilset.core.estimates.overlap import ListReading, overlap_test
 from veilset.core.params import FilterParameters
 
 

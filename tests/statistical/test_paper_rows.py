@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilset.core import bitset
-from veilset.core.accuracy import expected_fill, expected_ones_fraction
-from veilset.core.bloom import insert
-from veilset.core.calibration import calibrate
-from veilset.core.decoding import Rule, count_ones_per_element, make_decoder
-from veilset.core.hashing import digests, positions
+from veilset.core.elements.hashing import digests, positions
+from veilset.core.encodings import bitset
+from veilset.core.encodings.bloom.accuracy import expected_fill, expected_ones_fraction
+from veilset.core.encodings.bloom.calibration import calibrate
+from veilset.core.encodings.bloom.decoding import Rule, count_ones_per_element, make_decoder
+from veilset.core.encodings.bloom.filter import insert
+from veilset.core.encodings.bloom.response import perturb
 from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
-from veilset.core.response import perturb
 
 FIGURES = Path(__file__).parents[1] / "data" / "dpbloomfilter_error_rates.csv"
 CHOSEN = {(1, 2), (1, 6), (1, 30), (2, 3), (2, 9), (2, 20), (3, 6), (3, 18), (4, 8), (4, 24), (5, 8), (5, 21)}

@@ -7,8 +7,8 @@ import secrets
 import numpy as np
 import pytest
 
-from veilset.core import bloom
-from veilset.core.hashing import digests, positions
+from veilset.core.elements.hashing import digests, positions
+from veilset.core.encodings.bloom import filter as bloom
 from veilset.core.params import FilterParameters, HashScheme
 
 BITS, HASHES, CAPACITY = 1 << 17, 4, 16_000

@@ -18,7 +18,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from veilset_server.principals import make_principal
-from veilset_server.tokens import TokenBook, TokenRecord, make_token, make_token_id, token_hash
+from veilset_server.state.tokens import TokenBook, TokenRecord, make_token, make_token_id, token_hash
 
 CALLS = 20_000
 CROPPED = 0.1

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from veilset.core.accuracy import (
+from veilset.core.encodings.bloom.accuracy import (
     advantage_limit,
     attacker_accuracy_limit,
     binomial_masses,
@@ -23,7 +23,7 @@ from veilset.core.accuracy import (
     expected_ones_fraction,
     true_positive_limit,
 )
-from veilset.core.exact import decimal_digits
+from veilset.core.privacy.exact import decimal_digits
 from veilset.errors import InvalidInput
 
 epsilons = st.floats(0.0, 1000.0)

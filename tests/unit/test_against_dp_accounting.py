@@ -8,8 +8,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.stats import binom
 
-from veilset.core.calibration import calibrate, privacy_profile, reached_delta
-from veilset.core.occupancy import changed_bits_distribution
+from veilset.core.encodings.bloom.calibration import calibrate, privacy_profile, reached_delta
+from veilset.core.encodings.bloom.occupancy import changed_bits_distribution
 from veilset.core.params import Adjacency, Calibration, FilterParameters, PrivacyParameters
 
 AGREEMENT = 1e-9

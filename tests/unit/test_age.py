@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from veilset.age import ReleaseAge, check_max_age, refuse_stale
+from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale
 from veilset.errors import InvalidInput, StaleRelease
 
 CREATED = 1_000_000.0

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from veilset.errors import InvalidInput, LimitExceeded
-from veilset_server.allowances import MAX_KEYS, PUBLIC_CALLS_PER_ADDRESS, Allowances, RateLimit
 from veilset_server.limits import RANGES, Limits
+from veilset_server.rpc.allowances import MAX_KEYS, PUBLIC_CALLS_PER_ADDRESS, Allowances, RateLimit
 
 
 class Clock:

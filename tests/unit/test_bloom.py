@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core import bloom, compiled
-from veilset.core.bloom import contains, insert
-from veilset.core.hashing import digests, positions
+from veilset.core import compiled
+from veilset.core.elements.hashing import digests, positions
+from veilset.core.encodings.bloom import filter as bloom
+from veilset.core.encodings.bloom.filter import contains, insert
 from veilset.core.params import FilterParameters
 
 elements = st.lists(st.integers(0, 60).map(lambda i: b"element %d" % i), max_size=80)

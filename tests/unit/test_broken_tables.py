@@ -13,9 +13,9 @@ import pyarrow.parquet
 import pytest
 
 from harness.releases import release_view
-from veilset.cli.inputs import LONGEST_LINE, read_elements
-from veilset.cli.packed_inputs import read_blocks
-from veilset.core.packed import PackedElements
+from veilset._input.files import LONGEST_LINE, read_elements
+from veilset._input.packed_files import read_blocks
+from veilset.core.elements.packed import PackedElements
 from veilset.core.params import FilterParameters
 from veilset.errors import InvalidInput
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.budget import (
+from veilset.core.privacy.budget import (
     NANO,
     charge_delta,
     float_within,

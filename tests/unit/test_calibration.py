@@ -8,8 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from veilset.core.budget import NANO, float_within, to_nano_epsilon
-from veilset.core.calibration import (
+from veilset.core.encodings.bloom.calibration import (
     COIN_SIDES,
     calibrate,
     delta_is_large,
@@ -17,8 +16,9 @@ from veilset.core.calibration import (
     quantile_changed_bits,
     reached_delta,
 )
-from veilset.core.occupancy import changed_bits_distribution
+from veilset.core.encodings.bloom.occupancy import changed_bits_distribution
 from veilset.core.params import Adjacency, Calibration, FilterParameters, PrivacyParameters
+from veilset.core.privacy.budget import NANO, float_within, to_nano_epsilon
 from veilset.errors import InvalidInput
 
 ADD_REMOVE, REPLACE_ONE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE

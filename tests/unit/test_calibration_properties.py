@@ -8,8 +8,8 @@ from decimal import Decimal, localcontext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilset.core.calibration import CalibratedResponse, calibrate, reached_delta
-from veilset.core.occupancy import (
+from veilset.core.encodings.bloom.calibration import CalibratedResponse, calibrate, reached_delta
+from veilset.core.encodings.bloom.occupancy import (
     MAX_DISTRIBUTED_BITS,
     changed_bits_distribution,
     dominating_distribution,

@@ -10,10 +10,10 @@ import pytest
 
 from harness.log_hooks import logs_left_alone
 from veilset.errors import BudgetExceeded, FailedPrecondition, MinimumSizeUnproved, StateRolledBack, VeilsetError
-from veilset_server.adapters.logs import configure_logs
-from veilset_server.adapters.rpc.call_log import LINES_A_SECOND, CallLog
-from veilset_server.adapters.rpc.errors import abort
-from veilset_server.adapters.rpc.watching import Call
+from veilset_server.metrics.logs import configure_logs
+from veilset_server.rpc.call_log import LINES_A_SECOND, CallLog
+from veilset_server.rpc.errors import abort
+from veilset_server.rpc.watching import Call
 
 
 def lines(

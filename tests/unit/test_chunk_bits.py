@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core import bloom
-from veilset.core.chunk_bits import CHUNK_BITS, ChunkBits, pack, split_positions, unite
-from veilset.core.hashing import digests, positions
+from veilset.core.elements.hashing import digests, positions
+from veilset.core.encodings.bloom import filter as bloom
+from veilset.core.encodings.bloom.chunk_bits import CHUNK_BITS, ChunkBits, pack, split_positions, unite
 from veilset.core.params import FilterParameters
-from veilset.core.release import CHUNK_BYTES
+from veilset.core.release.header import CHUNK_BYTES
 
 FEW = CHUNK_BYTES // 4
 

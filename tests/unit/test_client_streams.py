@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from veilset.errors import Unavailable
-from veilset_server.adapters.rpc.streams import ClientStreams
+from veilset_server.rpc.streams import ClientStreams
 
 FOREVER = 1e6
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from harness.releases import release_view
-from veilset.core import columns
+from veilset._input import columns
 from veilset.core.params import FilterParameters, Normalization
 from veilset.errors import InvalidInput
 
@@ -157,8 +157,9 @@ def test_numbers_are_no_elements() -> None:
 def test_none_of_the_libraries_is_imported_by_us() -> None:
     """A reader that asks with lists and arrays pays for none of them."""
     script = (
-        "import sys, numpy, veilset, veilset.view, veilset.reader, veilset.follower, veilset.remote_view, veilset.service\n"
-        "from veilset.core import columns\n"
+        "import sys, numpy, veilset, veilset._reader.view, veilset._reader.reader, veilset._reader.follower\n"
+        "import veilset._reader.remote_view, veilset._service.service\n"
+        "from veilset._input import columns\n"
         "assert list(columns.batches(numpy.array(['a', 'b']))) == [['a', 'b']]\n"
         "print(*sys.modules, sep='\\n')"
     )

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilset.core.bitset import set_bits
-from veilset.core.bounded_interval import Estimate
-from veilset.core.comparison import Comparison, JointCounts, PairedReleases, count_joint_bits
-from veilset.core.hashing import digests, positions
+from veilset.core.elements.hashing import digests, positions
+from veilset.core.encodings.bitset import set_bits
+from veilset.core.estimates.bounded_interval import Estimate
+from veilset.core.estimates.comparison import Comparison, JointCounts, PairedReleases, count_joint_bits
 from veilset.core.params import FilterParameters
 from veilset.errors import InvalidInput
 

@@ -1,4 +1,4 @@
-"""The interval from a bought count, by what its argument rests on (`veilset.core.sizes`) and by simulation."""
+"""The interval from a bought count, by what its argument rests on (`core.estimates.sizes`) and by simulation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from harness.bare_headers import header
-from veilset.core.joint_bits import Zeros, sum_spread
-from veilset.core.noise_laws import STANDARD_DEVIATION, CountMechanism, two_sided_quantile
+from veilset.core.estimates.joint_bits import Zeros, sum_spread
+from veilset.core.estimates.sizes import count_reach, size_from_count
 from veilset.core.params import FilterParameters
-from veilset.core.release import NoisyCount
-from veilset.core.sizes import count_reach, size_from_count
+from veilset.core.privacy.noise_laws import STANDARD_DEVIATION, CountMechanism, two_sided_quantile
+from veilset.core.release.header import NoisyCount
 
 LAPLACE, LOGISTIC, GAUSSIAN = CountMechanism
 LAWS = list(CountMechanism)

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilset.core.bitset import count_ones
-from veilset.core.bloom import insert
-from veilset.core.budget import charge_delta
-from veilset.core.counts import RANDOM_INTEGERS, CountNoise, calibrate_count, grid_delta, integer_noise
-from veilset.core.exact import decimal_digits
-from veilset.core.hashing import digests
-from veilset.core.noise_laws import CountMechanism, normal_tail
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bitset import count_ones
+from veilset.core.encodings.bloom.filter import insert
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.privacy.budget import charge_delta
+from veilset.core.privacy.counts import RANDOM_INTEGERS, CountNoise, calibrate_count, grid_delta, integer_noise
+from veilset.core.privacy.exact import decimal_digits
+from veilset.core.privacy.noise_laws import CountMechanism, normal_tail
 from veilset.errors import InvalidInput
-from veilset_server.counting import CountPurchase, count_noise
 from veilset_server.records import SetDescription
+from veilset_server.usecases.counting import CountPurchase, count_noise
 
 LAWS = list(CountMechanism)
 PURCHASES = [

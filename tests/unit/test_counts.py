@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import laplace, logistic, norm
 
-from veilset.core.counts import (
+from veilset.core.privacy.counts import (
     MAX_SENSITIVITY,
     RANDOM_INTEGERS,
     calibrate_count,
     grid_delta,
     integer_noise,
 )
-from veilset.core.exact import decimal_digits
-from veilset.core.noise_laws import CountMechanism, normal_tail, smallest_delta
+from veilset.core.privacy.exact import decimal_digits
+from veilset.core.privacy.noise_laws import CountMechanism, normal_tail, smallest_delta
 from veilset.errors import InvalidInput
 
 LAPLACE, LOGISTIC, GAUSSIAN = CountMechanism

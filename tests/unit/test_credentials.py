@@ -9,11 +9,11 @@ import pytest
 
 from harness.tokens import new_token, revoke
 from veilset.errors import InvalidInput, LimitExceeded, StateCorrupted, Unauthenticated, Unavailable
-from veilset_server.adapters.entropy import SystemClock
-from veilset_server.adapters.rpc.credentials import Connection, Credentials
-from veilset_server.adapters.token_file import FILE_NAME
 from veilset_server.principals import EVERYBODY, AuthMode, Principal
-from veilset_server.tokens import make_token, make_token_id
+from veilset_server.rpc.credentials import Connection, Credentials
+from veilset_server.state.entropy import SystemClock
+from veilset_server.state.token_file import FILE_NAME
+from veilset_server.state.tokens import make_token, make_token_id
 
 FAILURES = (Unauthenticated, LimitExceeded)
 

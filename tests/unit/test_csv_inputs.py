@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from veilset.cli.csv_inputs import CsvForm, Tally
-from veilset.cli.inputs import locate, read_elements
-from veilset.cli.packed_inputs import read_files
+from veilset._input.csv import CsvForm, Tally
+from veilset._input.files import locate, read_elements
+from veilset._input.packed_files import read_files
 from veilset.errors import InvalidInput
 
 

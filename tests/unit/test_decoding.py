@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core.accuracy import binomial_tails
-from veilset.core.decoding import Decoder, Rule, count_ones_per_element, make_decoder, score_table
+from veilset.core.encodings.bloom.accuracy import binomial_tails
+from veilset.core.encodings.bloom.decoding import Decoder, Rule, count_ones_per_element, make_decoder, score_table
 from veilset.errors import InvalidInput, PoorUtility
 
 flips = st.floats(2.0**-64, 0.5)

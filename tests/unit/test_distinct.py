@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core.hashing import digests
-from veilset.distinct import FILES, DistinctDigests
+from veilset._reader.distinct import FILES, DistinctDigests
+from veilset.core.elements.hashing import digests
 
 
 def distinct_of(batches: Sequence[NDArray[np.uint64]], memory_digests: int) -> list[tuple[int, ...]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from veilset.endpoint import Endpoint, bare_host, host_and_port, make_endpoint
+from veilset._service.endpoint import Endpoint, bare_host, host_and_port, make_endpoint
 from veilset.errors import InvalidInput
 
 BEARER, SHORTER = "a-secret-bearer", "shorter"

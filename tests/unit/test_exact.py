@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.exact import decimal_digits, float_rounded_up
+from veilset.core.privacy.exact import decimal_digits, float_rounded_up
 
 
 @given(st.floats(0, 1), st.decimals(0, 1, places=30))

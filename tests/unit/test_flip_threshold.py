@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from veilset.core.calibration import COIN_SIDES, flip_threshold
+from veilset.core.encodings.bloom.calibration import COIN_SIDES, flip_threshold
 from veilset.errors import InvalidInput
 
 # The ideal probability is enclosed from both sides with 60 digits.

@@ -13,17 +13,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import veilset
 from vectors import ed25519, generate
-from veilset.core import bitset
-from veilset.core.calibration import calibrate, flip_threshold
-from veilset.core.hashing import digests, positions, unpack_digests
-from veilset.core.keys import key_check
-from veilset.core.normalization import normalize
+from veilset._reader.release_file import read_manifest
+from veilset._service.spec import Spec
+from veilset.core.elements.hashing import digests, positions, unpack_digests
+from veilset.core.elements.keys import key_check
+from veilset.core.elements.normalization import normalize
+from veilset.core.encodings import bitset
+from veilset.core.encodings.bloom.calibration import calibrate, flip_threshold
 from veilset.core.params import Adjacency, Calibration, FilterParameters, HashScheme, Normalization, PrivacyParameters
-from veilset.core.release import decode_header, encode_header
-from veilset.core.signing import key_id, sign_header
+from veilset.core.release.header import decode_header, encode_header
+from veilset.core.release.signing import key_id, sign_header
 from veilset.errors import InvalidInput
-from veilset.release_file import read_manifest
-from veilset.spec import Spec
 from veilset.v1 import release_pb2
 
 FOLDER = Path(__file__).parents[1] / "vectors"

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core.hashing import digests, pack_digests, unpack_digests
+from veilset.core.elements.hashing import digests, pack_digests, unpack_digests
 from veilset.core.params import MAX_SEED, HashScheme
 from veilset.errors import InvalidInput
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from veilset.errors import InvalidInput
-from veilset_server.adapters.identities import find_identity, parse_identities
-from veilset_server.adapters.rpc.credentials import Connection
 from veilset_server.principals import Principal, Role
+from veilset_server.rpc.credentials import Connection
+from veilset_server.rpc.identities import find_identity, parse_identities
 
 GOOD = """
 [[identity]]

@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from veilset.core.intervals import binomial_interval
+from veilset.core.estimates.intervals import binomial_interval
 from veilset.errors import InvalidInput
 
 

@@ -16,18 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core import bloom, compiled
+from veilset._input.element_digests import digest_batch
+from veilset.core import compiled
 from veilset.core.compiled import read_only
-from veilset.core.decoding import count_ones_per_element
-from veilset.core.element_digests import digest_batch
-from veilset.core.hashing import digests, pack_digests, positions
-from veilset.core.normalization import Element
-from veilset.core.packed import PackedElements, lay_out
+from veilset.core.elements.hashing import digests, pack_digests, positions
+from veilset.core.elements.normalization import Element
+from veilset.core.elements.packed import PackedElements, lay_out
+from veilset.core.encodings.bloom import filter as bloom
+from veilset.core.encodings.bloom.decoding import count_ones_per_element
+from veilset.core.encodings.bloom.readings import count_readings, readings_per_element
 from veilset.core.params import MAX_ELEMENT_BYTES, FilterParameters, HashScheme, Normalization
-from veilset.core.readings import count_readings, readings_per_element
 from veilset.errors import InvalidInput
-from veilset_server.merge_work import LONG_BITS, ElementWork
 from veilset_server.ports import UploadSpool
+from veilset_server.usecases.merge_work import LONG_BITS, ElementWork
 
 numba = pytest.importorskip("numba")
 
@@ -251,8 +252,9 @@ def test_a_short_job_loads_nothing_compiled() -> None:
     """A thousand elements hashed, inserted and asked for: numba, which takes its time, stays out of the process."""
     program = """
 import sys, numpy as np
-from veilset.core import bloom, readings
-from veilset.core.element_digests import digest_batch
+from veilset.core.encodings.bloom import filter as bloom
+from veilset.core.encodings.bloom import readings
+from veilset._input.element_digests import digest_batch
 from veilset.core.params import FilterParameters, Normalization
 shape = FilterParameters(10_000, 3)
 hashed = digest_batch([f"element {i}" for i in range(1000)], 0, shape, Normalization.NONE, None)

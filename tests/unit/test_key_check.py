@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import veilset
 from harness.releases import release_bytes, release_view
-from veilset.core.hashing import digests
-from veilset.core.keys import AmbientKey, check_key, key_check
+from veilset.core.elements.hashing import digests
+from veilset.core.elements.keys import AmbientKey, check_key, key_check
 from veilset.core.params import FilterParameters, HashScheme
 from veilset.errors import InvalidInput, NotComparable, WrongKey, from_reason
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.signing import MAX_SIGNATURES
+from veilset.core.release.signing import MAX_SIGNATURES
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound
-from veilset_server.key_rotation import MAX_OVERLAP_SECONDS, SigningKey, new_key, retire, rotate
+from veilset_server.state.key_rotation import MAX_OVERLAP_SECONDS, SigningKey, new_key, retire, rotate
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from veilset_server.locks import KeyedLocks
+from veilset_server.usecases.locks import KeyedLocks
 
 SECONDS = 30.0
 

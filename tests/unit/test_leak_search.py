@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import text_format
 
 from harness.leaks import Seen, shared_windows
-from veilset.core.hashing import digests, pack_digests
+from veilset.core.elements.hashing import digests, pack_digests
 from veilset.v1 import membership_pb2 as pb
 
 ELEMENT = b"alice@Example.org"

@@ -9,7 +9,7 @@ import sys
 MARK = "alice@example.org"
 SCRIPT = f"""
 import asyncio, gc, logging, threading, warnings
-from veilset_server.adapters.logs import configure_logs
+from veilset_server.metrics.logs import configure_logs
 configure_logs("debug")
 
 def fail():

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from veilset.channel import _OPTIONS
-from veilset.core import bitset, bloom, compiled
-from veilset.core.calibration import calibrate
-from veilset.core.hashing import digests, positions
+from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest, write_release
+from veilset._service.channel import _OPTIONS
+from veilset.core import compiled
+from veilset.core.elements.hashing import digests, positions
+from veilset.core.encodings import bitset
+from veilset.core.encodings.bloom import filter as bloom
+from veilset.core.encodings.bloom.calibration import calibrate
 from veilset.core.params import MAX_BITS, Adjacency, FilterParameters, Normalization, PrivacyParameters
-from veilset.core.release import CHUNK_BYTES, ReleaseHeader
-from veilset.core.signing import MAX_SIGNATURES, open_manifest, sign_header
-from veilset.release_file import MAX_MANIFEST_BYTES, read_manifest, write_release
+from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader
+from veilset.core.release.signing import MAX_SIGNATURES, open_manifest, sign_header
 
 SHAPE = FilterParameters(MAX_BITS, 32, seed=7)
 PRIVACY = PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE)

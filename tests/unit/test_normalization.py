@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.normalization import Element, normalize
+from veilset.core.elements.normalization import Element, normalize
 from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
 from veilset.errors import InvalidInput
 

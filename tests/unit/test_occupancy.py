@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pytest
 
-from veilset.core.occupancy import (
+from veilset.core.encodings.bloom.occupancy import (
     ROUNDED_UP,
     changed_bits_distribution,
     dominating_distribution,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from veilset.core.overlap import ListReading, estimate_overlap, overlap_test
+from veilset.core.estimates.overlap import ListReading, estimate_overlap, overlap_test
 from veilset.core.params import FilterParameters
 from veilset.errors import InvalidInput
 

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.cli import inputs, packed_inputs
-from veilset.cli.csv_inputs import Tally
-from veilset.core.normalization import normalize
-from veilset.core.packed import PackedElements, PackedStream, lay_out, pack, pack_lines
-from veilset.core.packed_columns import element_batches, pack_arrow, packed_blocks
-from veilset.core.packed_normalization import normalize_packed
+from veilset._input import files as inputs
+from veilset._input import packed_files as packed_inputs
+from veilset._input.csv import Tally
+from veilset._input.packed_columns import element_batches, pack_arrow, packed_blocks
+from veilset.core.elements.normalization import normalize
+from veilset.core.elements.packed import PackedElements, PackedStream, lay_out, pack, pack_lines
+from veilset.core.elements.packed_normalization import normalize_packed
 from veilset.core.params import Normalization
 from veilset.errors import InvalidInput
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from veilset.core.accuracy import expected_fill, expected_ones_fraction
-from veilset.core.calibration import calibrate
-from veilset.core.decoding import Rule, make_decoder
+from veilset.core.encodings.bloom.accuracy import expected_fill, expected_ones_fraction
+from veilset.core.encodings.bloom.calibration import calibrate
+from veilset.core.encodings.bloom.decoding import Rule, make_decoder
 from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
 
 FIGURES = Path(__file__).parents[1] / "data" / "dpbloomfilter_error_rates.csv"

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilset import PartialVector
-from veilset.core import bloom
-from veilset.core.hashing import digests
-from veilset.core.keys import key_check
+from veilset.core.elements.hashing import digests
+from veilset.core.elements.keys import key_check
+from veilset.core.encodings.bloom import filter as bloom
+from veilset.core.encodings.bloom.vector_digest import VectorDigest
 from veilset.core.params import FilterParameters, HashScheme, Normalization
-from veilset.core.release import CHUNK_BYTES
-from veilset.core.vector_digest import VectorDigest
+from veilset.core.release.header import CHUNK_BYTES
 from veilset.errors import InvalidInput, WrongKey
 
 SHAPE = FilterParameters(2 * 8 * CHUNK_BYTES + 77, 3, seed=11)

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from harness.certificates import Authority, Certificates
+from veilset._service.pem import read_authorities, read_pair
 from veilset.errors import InvalidInput
-from veilset.pem import read_authorities, read_pair
 
 
 def _encrypt(pair: Certificates) -> None:

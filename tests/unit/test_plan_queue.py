@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from veilset.errors import LimitExceeded
-from veilset_server.adapters.rpc.planning import MAX_PLANS_OF_ONE, MAX_PLANS_WAITING, Planner
+from veilset_server.rpc.planning import MAX_PLANS_OF_ONE, MAX_PLANS_WAITING, Planner
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from veilset.core.calibration import calibrate
-from veilset.core.decoding import Rule
-from veilset.core.params import Adjacency, Calibration, FilterParameters, PrivacyParameters
-from veilset.core.planning.planner import (
+from veilset.core.encodings.bloom.calibration import calibrate
+from veilset.core.encodings.bloom.decoding import Rule
+from veilset.core.encodings.bloom.planning.planner import (
     LargestTruePositiveRate,
     Objective,
     PlanRequest,
@@ -23,6 +22,7 @@ from veilset.core.planning.planner import (
     rates_by_threshold,
     textbook_setting,
 )
+from veilset.core.params import Adjacency, Calibration, FilterParameters, PrivacyParameters
 from veilset.errors import InvalidInput, PoorUtility
 
 SIZE = 1_000_000

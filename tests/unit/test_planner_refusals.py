@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from veilset.core.params import MAX_EPSILON, Adjacency, Calibration, PrivacyParameters
-from veilset.core.planning.planner import (
+from veilset.core.encodings.bloom.planning.planner import (
     LargestAdvantage,
     LargestTruePositiveRate,
     Plan,
@@ -16,6 +15,7 @@ from veilset.core.planning.planner import (
     SmallestVector,
     plan,
 )
+from veilset.core.params import MAX_EPSILON, Adjacency, Calibration, PrivacyParameters
 from veilset.errors import PoorUtility
 
 SIZE = 1_000_000

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilset.core.calibration import calibrate
-from veilset.core.params import MAX_HASHES, Adjacency, Calibration, FilterParameters, PrivacyParameters
-from veilset.core.planning import refinement as planning_refinement
-from veilset.core.planning.estimates import CalibrationEstimate, plannable_hashes
-from veilset.core.planning.planner import (
+from veilset.core.encodings.bloom.calibration import calibrate
+from veilset.core.encodings.bloom.planning import refinement as planning_refinement
+from veilset.core.encodings.bloom.planning.estimates import CalibrationEstimate, plannable_hashes
+from veilset.core.encodings.bloom.planning.planner import (
     LargestAdvantage,
     LargestTruePositiveRate,
     Objective,
@@ -26,6 +25,7 @@ from veilset.core.planning.planner import (
     plan,
     textbook_setting,
 )
+from veilset.core.params import MAX_HASHES, Adjacency, Calibration, FilterParameters, PrivacyParameters
 from veilset.errors import PoorUtility
 
 ADD_REMOVE, REPLACE_ONE = Adjacency

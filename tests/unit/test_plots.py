@@ -11,11 +11,11 @@ import pytest
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from veilset.core.accuracy import true_positive_limit
+from veilset._report.plots import SIZES, draw_plan, plot_plan
+from veilset.core.encodings.bloom.accuracy import true_positive_limit
+from veilset.core.encodings.bloom.planning.planner import PlanRequest, evaluate, plan, textbook_setting
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
-from veilset.core.planning.planner import PlanRequest, evaluate, plan, textbook_setting
 from veilset.errors import FailedPrecondition
-from veilset.plots import SIZES, draw_plan, plot_plan
 
 PRIVACY = PrivacyParameters(8.0, 1e-6, Adjacency.ADD_REMOVE, Calibration.WORST_CASE)
 REQUEST = PlanRequest(100_000, PRIVACY, bits_per_element=8.0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from veilset.core.hashing import _scale, digests, positions, unpack_digests
+from veilset.core.elements.hashing import _scale, digests, positions, unpack_digests
 from veilset.core.params import MAX_BITS, MAX_HASHES, MAX_SEED, HashScheme
 
 MASK = (1 << 64) - 1
@@ -27,7 +27,7 @@ lengths = st.one_of(
 
 
 def plain_position(h1: int, h2: int, i: int, bits: int) -> int:
-    """The i-th position by the formula of `veilset.core.hashing`, without any limit on the size of integers."""
+    """The i-th position by the formula of `core.elements.hashing`, without any limit on the size of integers."""
     z = (h1 + i * (h2 | 1)) & MASK
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
     z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from veilset._reader.redis_client import check_redis_url, place_of
 from veilset.errors import InvalidInput
-from veilset.redis_client import check_redis_url, place_of
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from veilset.core.params import (
     Normalization,
     PrivacyParameters,
 )
-from veilset.core.release import (
+from veilset.core.release.header import (
     CHUNK_BYTES,
     NoisyCount,
     ReleaseHeader,
@@ -27,7 +27,7 @@ from veilset.core.release import (
     hash_chunks,
     split_chunks,
 )
-from veilset.core.signing import MAX_SIGNATURES, key_id, open_manifest, sign_header, valid_signers
+from veilset.core.release.signing import MAX_SIGNATURES, key_id, open_manifest, sign_header, valid_signers
 from veilset.errors import ReleaseRejected
 from veilset.v1 import release_pb2
 

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 import veilset
 from harness.programs import Finished
 from harness.releases import SIGNER, release_bytes, release_view
-from veilset.core.answer_curves import beliefs, operating_points
-from veilset.core.keys import key_check
+from veilset._reader.view import View, make_view
+from veilset._report.chart import Curve, unit_chart
+from veilset._report.facts import describe_release
+from veilset._report.page import release_page
+from veilset.core.elements.keys import key_check
+from veilset.core.estimates.answer_curves import beliefs, operating_points
 from veilset.core.params import FilterParameters, HashScheme
-from veilset.core.release import NoisyCount
-from veilset.report.chart import Curve, unit_chart
-from veilset.report.facts import describe_release
-from veilset.report.page import release_page
-from veilset.view import View, make_view
+from veilset.core.release.header import NoisyCount
 
 KEY = bytes(range(32))
 MEMBERS = [f"member-{number}" for number in range(3000)]

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core import response
-from veilset.core.response import PERTURB_CHUNK_BYTES, perturb
+from veilset.core.encodings.bloom import response
+from veilset.core.encodings.bloom.response import PERTURB_CHUNK_BYTES, perturb
 from veilset.errors import InvalidInput
 
 Bits = NDArray[np.uint8]

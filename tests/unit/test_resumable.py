@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import pytest
 
-from veilset.endpoint import make_endpoint
+from veilset._service.endpoint import make_endpoint
+from veilset._service.resumable import WINDOW, Piece, ResumableStream
 from veilset.errors import Unavailable, VeilsetError
-from veilset.resumable import WINDOW, Piece, ResumableStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Counting(ResumableStream[str, Answer, int]):
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Next to no pauses between attempts."""
-    monkeypatch.setattr("veilset.resumable._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("veilset._service.resumable._FIRST_PAUSE", 0.001)
 
 
 class CuttingService:

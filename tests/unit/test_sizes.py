@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from harness.bare_headers import header
-from veilset.core.counts import calibrate_count, integer_noise
+from veilset.core.estimates.sizes import size_from_bits, size_from_count, size_test
 from veilset.core.params import FilterParameters
-from veilset.core.release import NoisyCount
-from veilset.core.sizes import size_from_bits, size_from_count, size_test
+from veilset.core.privacy.counts import calibrate_count, integer_noise
+from veilset.core.release.header import NoisyCount
 from veilset.errors import InvalidInput
 
 RUNS = 1000

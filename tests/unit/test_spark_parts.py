@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as arrow
 import pytest
 
-from veilset import PartialVector, spark, spark_tasks
-from veilset.core.chunk_bits import ChunkBits, pack
+from veilset import PartialVector, spark
+from veilset._service import spark_tasks
+from veilset.core.encodings.bloom.chunk_bits import ChunkBits, pack
 from veilset.core.params import FilterParameters, Normalization
-from veilset.core.release import CHUNK_BYTES, chunk_sizes
+from veilset.core.release.header import CHUNK_BYTES, chunk_sizes
 from veilset.errors import InvalidInput
 
 SHAPE = FilterParameters(3 * 8 * CHUNK_BYTES + 77, 3, seed=11)
@@ -116,6 +117,6 @@ def test_a_spark_connect_session_is_refused_by_name() -> None:
 
 def test_the_executors_do_without_grpc() -> None:
     """Every worker process of an executor imports what its tasks need."""
-    script = "import sys, veilset.spark_tasks; print(*sorted(sys.modules), sep='\\n')"
+    script = "import sys, veilset._service.spark_tasks; print(*sorted(sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"grpc", "redis", "pyspark", "pyarrow"} & set(done.stdout.split())

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import veilset
 from harness.releases import release_view
-from veilset.core.keys import key_check
+from veilset._service.spec import Spec
+from veilset.core.elements.keys import key_check
 from veilset.core.params import Adjacency, Calibration, FilterParameters, HashScheme, Normalization, PrivacyParameters
-from veilset.core.spec_text import FIELDS
+from veilset.core.release.spec_text import FIELDS
 from veilset.errors import AlreadyExists, InvalidInput, NotComparable, NotFound, PoorUtility
-from veilset.spec import Spec
 
 KEY = bytes(range(32))
 SPEC = Spec.plan(size=10_000, epsilon=3, adjacency="add-remove", normalization="email")

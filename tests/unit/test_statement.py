@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.budget import NANO, amount_text, charge_delta, format_delta, to_nano_epsilon
 from veilset.core.params import Adjacency, Calibration, FilterParameters, Normalization, PrivacyParameters
-from veilset.core.release import NoisyCount, ReleaseHeader
-from veilset.core.statement import accuracy_text, make_statement
+from veilset.core.privacy.budget import NANO, amount_text, charge_delta, format_delta, to_nano_epsilon
+from veilset.core.privacy.statement import accuracy_text, make_statement
+from veilset.core.release.header import NoisyCount, ReleaseHeader
 
 HEADER = ReleaseHeader(
     set_name="s",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from veilset_server.principals import make_principal
-from veilset_server.tokens import TOKEN, TokenBook, TokenRecord, make_token, make_token_id, token_hash
+from veilset_server.state.tokens import TOKEN, TokenBook, TokenRecord, make_token, make_token_id, token_hash
 
 NOW_US = 1_000_000
 
@@ -81,7 +81,7 @@ def test_every_token_is_hashed_and_compared_in_constant_time(case: str, monkeypa
         return original(left, right)
 
     original = hmac.compare_digest
-    monkeypatch.setattr("veilset_server.tokens.hmac.compare_digest", compare)
+    monkeypatch.setattr("veilset_server.state.tokens.hmac.compare_digest", compare)
     shown, kept = WRONG[case]
     TokenBook([kept]).find(shown, NOW_US)
     assert compared == [(32, 32)]

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from veilset_server.principals import EVERYBODY, Principal, Role, make_principal
-from veilset_server.upload_ids import UploadContent, content_of, kept_id, prefixes
+from veilset_server.usecases.upload_ids import UploadContent, content_of, kept_id, prefixes
 
 NAMES = ["", "a", "a.b", "b", "vector", "elements", "v", "vector-", "alice"]
 """Of principals; the first is everybody's."""

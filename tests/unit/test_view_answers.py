@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from harness.releases import release_view
-from veilset.core.calibration import calibrate
+from veilset._reader.view import BATCH
+from veilset.core.encodings.bloom.calibration import calibrate
 from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
 from veilset.errors import InvalidInput, PoorUtility
-from veilset.view import BATCH
 
 MEMBERS = [f"user{number}" for number in range(2000)]
 OTHERS = [f"other{number}" for number in range(2000)]

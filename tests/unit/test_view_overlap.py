@@ -10,8 +10,8 @@ import pytest
 
 import veilset
 from harness.releases import release_bytes, release_view
-from veilset.core.comparable import check_comparable
-from veilset.core.overlap import ListReading, estimate_overlap
+from veilset.core.estimates.comparable import check_comparable
+from veilset.core.estimates.overlap import ListReading, estimate_overlap
 from veilset.core.params import FilterParameters, HashScheme, Normalization
 from veilset.errors import InvalidInput, NotComparable, from_reason
 
@@ -45,7 +45,7 @@ def test_the_reading_is_of_all_positions() -> None:
 
 def test_a_long_list_goes_through_files(monkeypatch: pytest.MonkeyPatch) -> None:
     found = VIEW.overlap(OWN)
-    monkeypatch.setattr("veilset.distinct.DistinctDigests.__init__.__defaults__", (100,))
+    monkeypatch.setattr("veilset._reader.distinct.DistinctDigests.__init__.__defaults__", (100,))
     assert VIEW.overlap(OWN + OWN) == found
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from veilset.cli import inputs, options
-from veilset.cli.csv_inputs import CsvForm, Tally, csv_form
+from veilset._input import files as inputs
+from veilset._input.csv import CsvForm, Tally, csv_form
+from veilset._input.packed_files import read_files
+from veilset.cli import options
 from veilset.cli.output import emit, progress
-from veilset.cli.packed_inputs import read_files
 from veilset.cli.server import Server
 from veilset.errors import Unavailable
 

@@ -17,12 +17,13 @@ from typing import Any
 import click
 import redis
 
-from veilset.cli import inputs, options
+from veilset._input import files as inputs
+from veilset._service.service import Service
+from veilset.cli import options
 from veilset.cli.output import emit
-from veilset.core import redis_keys
-from veilset.core.intervals import binomial_interval
+from veilset.core.estimates.intervals import binomial_interval
+from veilset.core.release import redis_keys
 from veilset.errors import InvalidInput, VeilsetError
-from veilset.service import Service
 
 SET = "demo"
 EPSILON = 5.0

@@ -9,17 +9,17 @@ from typing import Any
 
 import click
 
+from veilset._reader.view import View
+from veilset._report.facts import describe_release
+from veilset._report.page import release_page
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.source import Source, source, warn_if_useless
-from veilset.core.bounded_interval import confidence_text, finite_or_none
-from veilset.core.calibration import calibrate
-from veilset.core.signing import key_id
-from veilset.core.sizes import SizeEstimate
+from veilset.core.encodings.bloom.calibration import calibrate
+from veilset.core.estimates.bounded_interval import confidence_text, finite_or_none
+from veilset.core.estimates.sizes import SizeEstimate
+from veilset.core.release.signing import key_id
 from veilset.errors import InvalidInput, ReleaseRejected
-from veilset.report.facts import describe_release
-from veilset.report.page import release_page
-from veilset.view import View
 
 
 @click.command("inspect", short_help="Show what a release says of itself.")

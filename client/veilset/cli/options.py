@@ -12,8 +12,8 @@ import click
 from click.core import ParameterSource
 
 from veilset.cli.server import server as server_options
-from veilset.core.calibration import delta_is_large
-from veilset.core.keys import AmbientKey
+from veilset.core.elements.keys import AmbientKey
+from veilset.core.encodings.bloom.calibration import delta_is_large
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization
 from veilset.errors import InvalidInput
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import click
 
-from veilset.cli import inputs, options
-from veilset.cli.csv_inputs import CsvForm, csv_form
+from veilset._input import files as inputs
+from veilset._input.csv import CsvForm, csv_form
+from veilset._reader.view import View
+from veilset.cli import options
 from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source
-from veilset.core.bounded_interval import Estimate, confidence_text, finite_or_none
-from veilset.core.normalization import Element
+from veilset.core.elements.normalization import Element
+from veilset.core.estimates.bounded_interval import Estimate, confidence_text, finite_or_none
 from veilset.errors import InvalidInput, ReleaseRejected
-from veilset.view import View
 
 _SHOWN_EVERY = 1 << 16
 

@@ -10,10 +10,10 @@ import click
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.core.decoding import Rule
+from veilset.core.encodings.bloom.decoding import Rule
+from veilset.core.encodings.bloom.planning import planner
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
-from veilset.core.planning import planner
-from veilset.core.statement import accuracy_text
+from veilset.core.privacy.statement import accuracy_text
 from veilset.errors import InvalidInput
 
 
@@ -70,7 +70,7 @@ def plan(
         chosen = planner.plan(request)
     options.warn_of_large_delta(privacy.delta, max(size, privacy.min_size))
     if plot is not None:
-        from veilset.plots import plot_plan
+        from veilset._report.plots import plot_plan
 
         plot_plan(request, chosen, plot)
         click.echo(f"wrote {plot}", err=True)

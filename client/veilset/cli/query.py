@@ -13,16 +13,17 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.cli import inputs, options
-from veilset.cli.csv_inputs import CsvForm, csv_form
+from veilset._input import files as inputs
+from veilset._input.csv import CsvForm, csv_form
+from veilset._reader.follower import Follower
+from veilset._reader.remote_view import RemoteView
+from veilset._reader.view import View
+from veilset.cli import options
 from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source, warn_if_useless
-from veilset.core.decoding import Decoder, Rule
-from veilset.core.normalization import Element
+from veilset.core.elements.normalization import Element
+from veilset.core.encodings.bloom.decoding import Decoder, Rule
 from veilset.errors import InvalidInput
-from veilset.follower import Follower
-from veilset.remote_view import RemoteView
-from veilset.view import View
 
 Counts = NDArray[np.int64]
 Reading = tuple[Decoder, list[Element], Counts, Counts]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
+from veilset._report.facts import describe_header
+from veilset._service.records import Release
 from veilset.cli import options
 from veilset.cli.output import EXIT_FAILED, complain, emit, lines
 from veilset.cli.server import Server
-from veilset.core.budget import amount_text
-from veilset.core.statement import make_statement
+from veilset.core.privacy.budget import amount_text
+from veilset.core.privacy.statement import make_statement
 from veilset.errors import InvalidInput
-from veilset.report.facts import describe_header
-from veilset.service_records import Release
 
 
 @click.command("publish", short_help="Publish a noisy release.")
@@ -106,7 +106,7 @@ def fetch(
     as_json: bool,
 ) -> None:
     """Fetch a release of SET from Redis, check it, and save it for reading without Redis (query --release)."""
-    from veilset.reader import open_view
+    from veilset._reader.reader import open_view
 
     redis = options.read_redis(redis, redis_file)
     if redis is None:

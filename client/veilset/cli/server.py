@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from veilset.endpoint import Endpoint, make_endpoint, read_token
+from veilset._service.endpoint import Endpoint, make_endpoint, read_token
 
 if TYPE_CHECKING:
-    from veilset.service import Service
+    from veilset._service.service import Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Server:
 
     def connect(self, timeout_seconds: float = 30.0) -> Service:
         """The library's connection; use it as a context manager. Raises InvalidInput."""
-        from veilset.service import Service
+        from veilset._service.service import Service
 
         return Service(self.endpoint(), timeout_seconds)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from veilset._service.records import SetInfo
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
 from veilset.cli.spec import FIXED, read_agreed
-from veilset.core.budget import amount_text
-from veilset.service_records import SetInfo
+from veilset.core.privacy.budget import amount_text
 
 
 @click.command("create", short_help="Create a set.")

@@ -10,6 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
+from veilset._reader.follower import Follower, follow
+from veilset._reader.reader import View, open_view
+from veilset._reader.remote_view import RemoteView, remote
+from veilset._reader.sources import is_url
+from veilset._service.spec import Spec
 from veilset.cli.options import (
     key_file,
     parse_seconds,
@@ -22,11 +27,6 @@ from veilset.cli.options import (
     spec_file,
 )
 from veilset.errors import InvalidInput
-from veilset.follower import Follower, follow
-from veilset.reader import View, open_view
-from veilset.remote_view import RemoteView, remote
-from veilset.sources import is_url
-from veilset.spec import Spec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -8,12 +8,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from veilset._service.spec import Spec
 from veilset.cli import options
 from veilset.cli.output import emit, lines
+from veilset.core.encodings.bloom.planning import planner
 from veilset.core.params import Calibration
-from veilset.core.planning import planner
 from veilset.errors import InvalidInput
-from veilset.spec import Spec
 
 FIXED = (
     "epsilon",

@@ -38,7 +38,7 @@ class Adjacency(StrEnum):
 
 
 class Calibration(StrEnum):
-    """How ε and δ become the per-bit ε0; the three rules are in `veilset.core.calibration`."""
+    """How ε and δ become the per-bit ε0; the three rules are in `core.encodings.bloom.calibration`."""
 
     W_QUANTILE = "w-quantile"
     EXACT = "exact"
@@ -121,7 +121,7 @@ class FilterParameters:
     """Shape and hashing of a Bloom filter.
 
     bits: length m of the vector, in [8, 2^40]. hashes: positions k per element, in [1, 32].
-    seed: public 32-bit seed of the hash, drawn independently of the data. key_check: `veilset.core.keys.key_check` of
+    seed: public 32-bit seed of the hash, drawn independently of the data. key_check: `core.elements.keys.key_check` of
     a keyed scheme's secret, 16 hexadecimal digits; "" with an unkeyed scheme, and in sets made before there were check
     values.
     """

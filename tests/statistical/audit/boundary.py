@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from audit.release import Mechanism, random_vector
 from audit.verdict import Findings, Verdict
-from veilset.core.response import PERTURB_CHUNK_BYTES
+from veilset.core.encodings.bloom.response import PERTURB_CHUNK_BYTES
 
 PLANES = 8
 TAIL_BITS = 64 - PLANES

@@ -10,14 +10,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.calibration import CalibratedResponse, calibrate
+from veilset.core.encodings.bloom.calibration import CalibratedResponse, calibrate
+from veilset.core.encodings.bloom.response import RandomBytes
 from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
-from veilset.core.response import RandomBytes
-from veilset_server.adapters.entropy import OsEntropy
+from veilset_server.state.entropy import OsEntropy
 
 Bits = NDArray[np.uint8]
 Mechanism = Callable[[Bits, int, int, RandomBytes], Bits]
-"""(packed vector, bits, threshold, source of random bytes) → noisy packed vector, as `veilset.core.response.perturb`."""
+"""(packed vector, bits, threshold, source of random bytes) → noisy packed vector, as `core.encodings.bloom.response.perturb`."""
 
 LARGE_BITS = 1 << 22
 DELTA = 1e-6

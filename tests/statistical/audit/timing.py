@@ -11,7 +11,7 @@ from scipy.stats import ttest_ind
 
 from audit.release import Mechanism, calibrated
 from audit.verdict import Findings, Verdict
-from veilset_server.adapters.entropy import OsEntropy
+from veilset_server.state.entropy import OsEntropy
 
 BITS = 1 << 14
 CALLS = 20_000

@@ -1,4 +1,4 @@
-"""Setting and reading the positions of digests in a packed vector; the arithmetic is that of `veilset.core.hashing`."""
+"""Setting and reading the positions of digests in a packed vector; the arithmetic is that of `core.elements.hashing`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _look_up(
 def insert(vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: int, hashes: int) -> int:
     """Set the positions of digests (n, 2); returns how many digests, one after the other, set at least one new bit.
 
-    No branch and no store depends on what the vector holds (see `veilset.core.bloom`).
+    No branch and no store depends on what the vector holds (see `core.encodings.bloom.filter`).
     """
     new = 0
     read = np.zeros(1, np.uint8)

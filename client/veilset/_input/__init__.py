@@ -1,0 +1,1 @@
+"""Elements from files, tables and columns."""

@@ -1,0 +1,1 @@
+"""Reading releases: sources, checks, cache, view, follower, remote."""

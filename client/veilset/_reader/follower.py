@@ -1,0 +1,231 @@
+"""Following a set: always the newest verified release, swapped in while queries run.
+
+A thread listens to the set's channel and looks at the pointer now and then anyway, as an announcement can be lost. A new
+release is fetched and checked whole, then takes the old one's place in a single assignment: a query sees one release or
+the other, never a mixture. While Redis is away, empty, or shows something that fails a check, the last good release goes on
+answering; how old it may become is for the caller to say. The sequence never goes back.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from veilset._reader.age import check_max_age, refuse_stale
+from veilset._reader.fetching import make_demands
+from veilset._reader.notifications import Notifications
+from veilset._reader.questions import Questions
+from veilset._reader.reader import view_of
+from veilset._reader.redis_client import check_redis_url
+from veilset._reader.set_releases import Found, SetReleases
+from veilset._reader.sources import RedisSource
+from veilset._reader.view import View
+from veilset._service.spec import Spec
+from veilset.core.encodings.bloom.decoding import Rule
+from veilset.errors import InvalidInput, Unavailable, VeilsetError
+from veilset.jitter import jitter
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+LEAST_PAUSE = 0.05
+LONGEST_POLL_SECONDS = 86_400.0
+
+
+class Follower(Questions):
+    """The newest verified release of a set; made by `veilset.follow`, used as a context manager. Thread-safe.
+
+    The questions are those of `View`, each asked of one release. They raise StaleRelease where it is older than
+    ``max_age_seconds``.
+
+    last_error: why the last look at Redis brought nothing; None if it went well. May also be what ``on_release`` raised.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        releases: SetReleases,
+        *,
+        poll_seconds: float = 10.0,
+        max_age_seconds: float | None = None,
+        on_release: Callable[[View], object] | None = None,
+        key: bytes | None = None,
+        decision: dict[str, Any] | None = None,
+    ) -> None:
+        check_redis_url(url)
+        if not 0 < poll_seconds <= LONGEST_POLL_SECONDS:
+            raise InvalidInput("poll_seconds", f"a number in (0, {LONGEST_POLL_SECONDS:g}]", poll_seconds)
+        self._url = url
+        self._releases = releases
+        self._poll_seconds = poll_seconds
+        self._max_age_seconds = check_max_age(max_age_seconds)
+        self._on_release = on_release
+        self._key = key
+        self._decision = decision or {}
+        self._source: RedisSource | None = None
+        self._looking = threading.RLock()
+        self._stop = threading.Event()
+        self._news = Notifications(url, releases.set_name, self._stop)
+        self._view = self._first()
+        self.last_error: Exception | None = self._view.offline
+        self._thread = threading.Thread(target=self._watch, name=f"follow {releases.set_name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def view(self) -> View:
+        """The newest verified release. Raises StaleRelease."""
+        view = self._view
+        refuse_stale(f"{view.header.set_name}/{view.header.sequence}", view.age_seconds, self._max_age_seconds)
+        return view
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the newest verified release; never goes back."""
+        return self._view.header.sequence
+
+    @property
+    def age_seconds(self) -> float:
+        """Age of the newest verified release, as `View.age_seconds`."""
+        return self._view.age_seconds
+
+    def refresh(self) -> View:
+        """Look at Redis now, and return the newest release.
+
+        Raises what made the look fail (Unavailable, NotFound, ReleaseRejected, PoorUtility …); the old release stays.
+        """
+        self._refresh()
+        return self.view
+
+    def close(self) -> None:
+        """Stop following; the last view goes on answering. Ends what the thread waits for, so it does not take long."""
+        self._stop.set()
+        self._disconnect()
+        self._news.interrupt()
+        if threading.current_thread() is not self._thread:  # on_release may call this
+            self._thread.join()
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _first(self) -> View:
+        try:
+            found = self._releases.find(self._url)
+        except VeilsetError as error:  # a bad release in Redis must not keep us from a good one here
+            kept = self._releases.newest_kept()
+            if kept is None:
+                raise
+            found = Found(kept, error)
+        return view_of(found, self._key, self._decision)
+
+    def _refresh(self) -> None:
+        with self._looking:
+            try:
+                self._look()
+            except Exception as error:
+                self.last_error = error
+                self._disconnect()
+                raise
+
+    def _look(self) -> None:
+        source = self._connect()
+        release = self._releases.newer(source, self.sequence)
+        if release is not None:
+            self._view = view_of(Found(release), self._key, self._decision)
+            self.last_error = None
+            self._announce(self._view)
+        else:
+            self.last_error = None
+            if self._view.offline is not None:
+                confirmed = copy.copy(self._view)
+                confirmed.offline = None
+                self._view = confirmed
+
+    def _announce(self, view: View) -> None:
+        if self._on_release is not None:
+            try:
+                self._on_release(view)
+            except Exception as error:  # noqa: BLE001 - the caller's, whatever it is; following goes on
+                self.last_error = error
+
+    def _connect(self) -> RedisSource:
+        if self._source is None:
+            self._source = RedisSource(self._url, self._releases.set_name, retries=0)
+        if self._stop.is_set():  # after the assignment, so that `close` sees one or we see its flag
+            self._disconnect()
+            raise Unavailable("follower: closed", kind="CLOSED")
+        return self._source
+
+    def _disconnect(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    def _watch(self) -> None:
+        news = self._news
+        pause = FIRST_PAUSE
+        while not self._stop.is_set():
+            try:
+                news.listen()  # before we look, so that nothing is announced in between unheard
+                self._refresh()
+                pause = FIRST_PAUSE
+                news.wait(self._poll_seconds * _jitter())
+                self._stop.wait(LEAST_PAUSE * _jitter())  # a channel full of noise must not keep us busy
+            except Exception as error:  # noqa: BLE001 - whatever it is, only `close` may end this thread
+                self.last_error = error
+                self._stop.wait(pause * _jitter())
+                pause = min(2 * pause, max(FIRST_PAUSE, min(self._poll_seconds, LONGEST_PAUSE)))
+        with suppress(Exception):
+            news.close()
+
+
+def follow(
+    url: str,
+    set_name: str,
+    *,
+    poll_seconds: float = 10.0,
+    max_age_seconds: float | None = None,
+    cache_dir: str | Path | None = None,
+    on_release: Callable[[View], object] | None = None,
+    public_keys: Collection[bytes | str] = (),
+    min_sequence: int = 0,
+    rule: Rule | str = Rule.BEST,
+    max_false_positive_rate: float | None = None,
+    min_true_positive_rate: float | None = None,
+    key: bytes | None = None,
+    spec: Spec | None = None,
+) -> Follower:
+    """Open the newest release of a set and keep up with it in the background; use the result as a context manager.
+
+    poll_seconds: how often to look where no announcement comes; each time between 0.8 and 1.2 of it. max_age_seconds: queries
+    raise StaleRelease where the newest verified release is older, by this machine's clock. cache_dir: see `veilset.open`; with
+    it a follower starts without Redis. on_release: called with the view of each newer release, from the follower's thread.
+    The rest as in `veilset.open`, and so are the errors, all of them about the first release: what goes wrong later is in
+    `Follower.last_error`. A process that forks makes its followers after it has forked.
+    """
+    demands = make_demands(set_name, public_keys, min_sequence, spec=spec)
+    return Follower(
+        url,
+        SetReleases(set_name, demands, cache_dir),
+        poll_seconds=poll_seconds,
+        max_age_seconds=max_age_seconds,
+        on_release=on_release,
+        key=key,
+        decision={
+            "rule": rule,
+            "max_false_positive_rate": max_false_positive_rate,
+            "min_true_positive_rate": min_true_positive_rate,
+        },
+    )
+
+
+def _jitter() -> float:
+    return jitter(0.8, 1.2)

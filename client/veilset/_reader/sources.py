@@ -1,0 +1,126 @@
+"""Where a reader gets releases from. A source is not trusted: the reader checks all that it returns."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from veilset._reader.redis_client import connect_redis, place_of, transient
+from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
+from veilset.core.release import redis_keys as keys
+from veilset.core.release.header import CHUNK_BYTES
+from veilset.errors import NotFound, Unavailable
+
+MAX_POINTER_BYTES = 18
+"""One more is read, so a pointer has at most 19 digits."""
+
+
+class ReleaseSource(Protocol):
+    """Manifest and chunks of releases, as they are stored."""
+
+    def latest(self) -> int:
+        """Sequence of the newest release. Raises NotFound, Unavailable."""
+
+    def manifest(self, sequence: int) -> bytes:
+        """The manifest of a release. Raises NotFound, Unavailable."""
+
+    def chunk(self, sequence: int, index: int) -> bytes:
+        """One chunk of the packed bits; empty if it is not there. Raises Unavailable."""
+
+    def close(self) -> None:
+        """Let go of the connection or file."""
+
+
+class RedisSource:
+    """Releases of one set in Redis or Valkey; ``retries`` of each command."""
+
+    def __init__(self, url: str, set_name: str, retries: int = 2) -> None:
+        self._client = connect_redis(url, retries=retries)
+        self._set_name = set_name
+        self._place = place_of(url)
+        self._closed = threading.Event()
+
+    def latest(self) -> int:
+        """Where the pointer points."""
+        value = self._get(keys.latest(self._set_name), MAX_POINTER_BYTES)
+        if not value.isdigit() or not int(value):
+            raise NotFound(f"set {self._set_name}: no release in this Redis", field="set_name")
+        return int(value)
+
+    def manifest(self, sequence: int) -> bytes:
+        """The signed header."""
+        value = self._get(keys.manifest(self._set_name, sequence), MAX_MANIFEST_BYTES)
+        if not value:
+            raise NotFound(f"release {self._set_name}/{sequence}: not in this Redis", field="sequence")
+        return value
+
+    def chunk(self, sequence: int, index: int) -> bytes:
+        """One chunk; a release may expire while it is read."""
+        return self._get(keys.chunk(self._set_name, sequence, index), CHUNK_BYTES)
+
+    def close(self) -> None:
+        """Close the connection; a read that another thread waits for ends now, and further ones raise Unavailable."""
+        self._closed.set()
+        self._client.close()
+
+    def _get(self, key: str, most: int) -> bytes:
+        """The value, or the first ``most`` bytes of it and one more: a store is not trusted to keep to lengths."""
+        if self._closed.is_set():
+            raise Unavailable("Redis: this connection was closed", kind="CLOSED")
+        try:
+            with transient(self._place):
+                value = self._client.getrange(key, 0, most)
+        finally:
+            if self._closed.is_set():  # meanwhile, and the command may have connected again
+                self._client.close()
+        return value if isinstance(value, bytes) else b""
+
+
+class FileSource:
+    """One release in a file, or in bytes in memory; its bits begin at byte ``start``."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        try:
+            self._manifest = read_manifest(file)
+        except BaseException:
+            file.close()
+            raise
+        self.start = file.tell()
+
+    def latest(self) -> int:
+        """0: whatever the file holds; the reader takes the sequence from the header."""
+        return 0
+
+    def manifest(self, sequence: int) -> bytes:  # noqa: ARG002 - a file holds one release
+        """The signed header."""
+        return self._manifest
+
+    def chunk(self, sequence: int, index: int) -> bytes:  # noqa: ARG002
+        """One chunk; shorter than it should be where the file is cut off."""
+        self._file.seek(self.start + index * CHUNK_BYTES)
+        return self._file.read(CHUNK_BYTES)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def is_url(target: str | bytes | Path) -> bool:
+    """Whether a target is a URL, and not a path or the bytes of a release file."""
+    return isinstance(target, str) and "://" in target
+
+
+def open_file(target: str | bytes | Path) -> FileSource:
+    """The source for a path or the bytes of a release file.
+
+    Raises NotFound if there is no such file, ReleaseRejected if it is no release.
+    """
+    if isinstance(target, bytes):
+        return FileSource(io.BytesIO(target))
+    try:
+        return FileSource(Path(target).open("rb"))
+    except OSError as error:
+        raise NotFound(f"file {target}: {error.strerror}", field="target") from None

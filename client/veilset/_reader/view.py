@@ -1,0 +1,249 @@
+"""One checked release in memory: what it answers, without telling anyone what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset._input import columns
+from veilset._input.element_digests import digest_batch, digest_batches
+from veilset._reader.age import ReleaseAge
+from veilset._reader.answers import Answers, Reading
+from veilset._reader.distinct import DistinctDigests
+from veilset._reader.release_file import save_release
+from veilset.core.elements.keys import check_key
+from veilset.core.elements.normalization import Element
+from veilset.core.encodings import bitset
+from veilset.core.encodings.bloom.decoding import Decoder, Rule
+from veilset.core.encodings.bloom.readings import count_readings, readings_per_element
+from veilset.core.encodings.bloom.release_decoder import make_release_decoder
+from veilset.core.estimates.bounded_interval import check_confidence
+from veilset.core.estimates.comparable import check_comparable
+from veilset.core.estimates.comparison import Comparison, PairedReleases, count_joint_bits
+from veilset.core.estimates.decision import Check, decide
+from veilset.core.estimates.overlap import ListReading, Overlap, estimate_overlap
+from veilset.core.estimates.sizes import SizeEstimate, size_from_bits, size_from_count
+from veilset.core.privacy.statement import Statement, make_statement
+from veilset.core.release.header import ReleaseHeader, split_chunks
+from veilset.errors import InvalidInput, VeilsetError
+
+BATCH = columns.BATCH
+
+Candidate = TypeVar("Candidate", str, bytes, str | bytes)
+
+
+class View(Answers):
+    """One checked release in memory. Immutable and thread-safe.
+
+    header: what the release says of itself. decoder: the threshold and the predicted error rates of the answers below.
+    offline: why Redis could not be asked, where the release is the newest of those kept here; else None.
+
+    Elements come as any collection: a list, an iterator, a numpy array, a pandas or polars Series, an Arrow array. Answers
+    are in their order. A null among them is refused, with its position.
+    """
+
+    offline: VeilsetError | None = None
+
+    def __init__(
+        self, header: ReleaseHeader, manifest: bytes, vector: NDArray[np.uint8], decoder: Decoder, key: bytes | None
+    ) -> None:
+        self.header = header
+        self.decoder = decoder
+        self._manifest = manifest
+        self._vector = vector
+        self._key = key
+        self._age = ReleaseAge(header.created_at_us)
+
+    def deciding(
+        self,
+        *,
+        rule: Rule | str = Rule.BEST,
+        max_false_positive_rate: float | None = None,
+        min_true_positive_rate: float | None = None,
+    ) -> View:
+        """The same release with another threshold, chosen as `veilset.open` does; nothing is copied or fetched.
+
+        Raises InvalidInput, and PoorUtility with what is possible and what it would take.
+        """
+        decoder = make_release_decoder(
+            self.header,
+            self.decoder.ones_fraction,
+            rule=rule,
+            max_false_positive_rate=max_false_positive_rate,
+            min_true_positive_rate=min_true_positive_rate,
+        )
+        view = View(self.header, self._manifest, self._vector, decoder, self._key)
+        view.offline, view._age = self.offline, self._age
+        return view
+
+    @overload
+    def filter(self, candidates: NDArray[Any], max_false_positive_rate: float | None = None) -> NDArray[Any]: ...
+
+    @overload
+    def filter(
+        self, candidates: Iterable[Candidate], max_false_positive_rate: float | None = None
+    ) -> list[Candidate]: ...
+
+    def filter(self, candidates: Any, max_false_positive_rate: float | None = None) -> Any:
+        """The candidates that are not taken for members, in their order: what an exclusion list leaves over.
+
+        candidates: a column or array (numpy, pandas, polars, Arrow), which comes back as one, or any other collection, which
+        comes back as a list.
+        max_false_positive_rate: for this call, at most this share of the candidates that are not in the set is lost;
+        default: the view's own threshold. The mask of what is lost is `contains_many`. Raises as `deciding` does.
+        """
+        lost = self._deciding(max_false_positive_rate)
+        if columns.is_column(candidates):
+            return columns.select(candidates, ~lost.contains_many(candidates))
+        return list(lost.filter_stream(candidates))
+
+    def filter_stream(
+        self, candidates: Iterable[Candidate], max_false_positive_rate: float | None = None
+    ) -> Iterator[Candidate]:
+        """`filter`, one by one as they are asked for, in bounded memory."""
+        lost = self._deciding(max_false_positive_rate)
+        return (
+            candidate
+            for batch, ones, distinct in lost.read_batches(candidates)
+            for candidate, member in zip(batch, lost.decoder.decide(ones, distinct).tolist(), strict=True)
+            if not member
+        )
+
+    def read_batches(
+        self, elements: Iterable[Candidate], start: int = 0
+    ) -> Iterator[tuple[list[Candidate], NDArray[np.int64], NDArray[np.int64]]]:
+        """Batches of the elements, each with what `decoder` decides and scores by: ones and distinct positions, int64 (n,).
+
+        start: position of the first element, for errors.
+        """
+        for batch in columns.batches(elements):
+            ones, distinct = self._count(
+                digest_batch(batch, start, self.header.filter, self.header.normalization, self._key)
+            )
+            yield batch, ones, distinct
+            start += len(batch)
+
+    def check(
+        self, element: Element, prior: float, cost_false_positive: float = 1.0, cost_false_negative: float = 1.0
+    ) -> Check:
+        """Posterior and cheapest decision about one element, such as an account that logs in anonymously.
+
+        prior: probability that it is in the set before its bits are read, in [0, 1]. The costs are those of treating a
+        non-member as a member and a member as a non-member, in any one unit; see `core.estimates.decision.decide`. The
+        view's threshold plays no part. Raises InvalidInput.
+        """
+        ones, distinct = next(self._read([element]))
+        low, high = self.decoder.posteriors([0, int(distinct[0])], distinct.repeat(2), prior).tolist()
+        posterior = float(self.decoder.posteriors(ones, distinct, prior)[0])
+        return decide(posterior, (low, high), cost_false_positive, cost_false_negative)
+
+    def overlap(self, elements: Iterable[Element], confidence: float = 0.95) -> Overlap:
+        """How many of an own list's elements are in the set, with an interval; repetitions in the list count once.
+
+        Any iterable will do: memory stays bounded, beyond a million elements with the help of temporary files that hold
+        digests (`veilset._reader.distinct`). Formula and source: `core.estimates.overlap`. Raises InvalidInput.
+        """
+        check_confidence(confidence)
+        found = ones = 0
+        with DistinctDigests() as distinct:
+            for hashed in self._digests(elements):
+                distinct.add(hashed)
+            for hashed in distinct.batches():
+                found += len(hashed)
+                ones += count_readings(self._vector, self.header.filter, hashed)
+        reading = ListReading(found, ones, self._ones)
+        return estimate_overlap(self.header.filter, self.header.flip_probability, reading, confidence)
+
+    def compare(self, other: View, confidence: float = 0.95) -> Comparison:
+        """Sizes, union, intersection and Jaccard index of the sets behind this release (left) and another (right).
+
+        All from the bits alone, each with an interval of its own; `core.estimates.comparison` has formula and source. Vectors
+        that may be full cannot tell how full: an upper end is infinite then, and the intersection [0, ∞). Raises
+        NotComparable, naming what differs and each side's value, unless bits, hashes, scheme, seed, secret (by its check
+        value) and normalisation are alike; InvalidInput if both are one release, whose noise would pass for agreement.
+        """
+        if not isinstance(other, View):
+            raise InvalidInput("other", "a View, as veilset.open gives it", type(other).__name__)
+        check_comparable(self.header, other.header)
+        if None not in (self._key, other._key) and self._key != other._key:
+            raise InvalidInput("key", "the same secret for both releases")
+        counts = count_joint_bits(self._vector, other._vector)
+        flips = (self.header.flip_probability, other.header.flip_probability)
+        return PairedReleases(self.header.filter, flips, counts, confidence).compare()
+
+    def _deciding(self, max_false_positive_rate: float | None) -> View:
+        if max_false_positive_rate is None:
+            return self
+        return self.deciding(max_false_positive_rate=max_false_positive_rate)
+
+    def _read(self, elements: Iterable[Element]) -> Iterator[Reading]:
+        return map(self._count, self._digests(elements))
+
+    def _count(self, hashed: NDArray[np.uint64]) -> Reading:
+        """Ones and distinct positions of each digest."""
+        return readings_per_element(self._vector, self.header.filter, hashed)
+
+    def _digests(self, elements: Iterable[Element]) -> Iterator[NDArray[np.uint64]]:
+        """Digests of the normalised elements, batch by batch."""
+        return digest_batches(elements, self.header.filter, self.header.normalization, self._key)
+
+    @property
+    def _ones(self) -> int:
+        """Ones of the noisy vector."""
+        return round(self.decoder.ones_fraction * self.header.filter.bits)
+
+    @property
+    def statement(self) -> Statement:
+        """What the release promises: print it, or read its fields."""
+        return make_statement(self.header)
+
+    def size(self, confidence: float = 0.95) -> SizeEstimate:
+        """How many distinct elements the release stands for, from its bought count if it has one, else from its bits."""
+        if self.header.count is not None:
+            return size_from_count(self.header, confidence)
+        return size_from_bits(self.header, self._ones, confidence)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the release was made, UTC."""
+        return datetime.fromtimestamp(self.header.created_at_us / 1e6, UTC)
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the release was made, by this machine's clock; 0 where that is behind the service's."""
+        return self._age.seconds
+
+    @property
+    def manifest(self) -> bytes:
+        """The signed header as it came; `core.release.signing` reads it."""
+        return self._manifest
+
+    @property
+    def vector(self) -> NDArray[np.uint8]:
+        """The packed noisy bits, read-only; bit j is bit 7 - (j mod 8) of byte j // 8."""
+        return self._vector
+
+    def save(self, path: str | Path) -> None:
+        """Write the release to a file that `veilset.open` reads."""
+        save_release(Path(path), self._manifest, split_chunks(self._vector))
+
+
+def make_view(
+    header: ReleaseHeader,
+    manifest: bytes,
+    vector: NDArray[np.uint8],
+    key: bytes | None,
+    **decision: Any,
+) -> View:
+    """A view of a release whose parts are checked already; ``decision``: rule and limits of `make_release_decoder`.
+
+    Raises WrongKey for a key that is not the release's.
+    """
+    key = check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
+    decoder = make_release_decoder(header, bitset.count_ones(vector) / header.filter.bits, **decision)
+    return View(header, manifest, vector, decoder, key)

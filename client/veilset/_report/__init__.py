@@ -1,0 +1,1 @@
+"""A release or a plan described for people: records, charts, pages."""

@@ -1,0 +1,108 @@
+"""What the service tells of sets, releases and budgets, as frozen records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from veilset.core.params import FilterParameters, Normalization, PrivacyParameters
+from veilset.core.privacy.budget import NANO, format_delta, parse_delta
+from veilset.core.release import wire
+from veilset.core.release.header import ReleaseHeader, decode_header
+from veilset.v1 import membership_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class SetInfo:
+    """A set as its owner made it."""
+
+    name: str
+    filter: FilterParameters
+    privacy: PrivacyParameters
+    normalization: Normalization
+    account: str
+    declared_size: int
+    shared_seed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release as the service knows it. state: pending, published, lost or expired."""
+
+    set_name: str
+    sequence: int
+    state: str
+    request_id: str
+    header: ReleaseHeader
+    public_keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A budget account; epsilon in units, delta as exact decimal text."""
+
+    account: str
+    epsilon_total: float
+    epsilon_spent: float
+    epsilon_left: float
+    delta_total: str
+    delta_spent: str
+    delta_left: str
+    charges: int
+
+
+class Reconciled(NamedTuple):
+    """What a comparison of Redis with the ledger came to.
+
+    checked: releases looked at. restored_keys: keys written again. unrestorable: (set, sequence) of the releases that readers
+    do not find whole and that cannot be restored, since their file is damaged too; they stay charged, a new publish helps.
+    """
+
+    checked: int
+    restored_keys: int
+    unrestorable: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, message: pb.ReconcileReleasesResponse) -> Reconciled:
+        """Decode."""
+        unrestorable = tuple((name.set_name, name.sequence) for name in message.unrestorable)
+        return cls(message.checked, message.restored_keys, unrestorable)
+
+
+def set_info(message: pb.MembershipSet) -> SetInfo:
+    """Decode and check."""
+    return SetInfo(
+        name=message.name,
+        filter=wire.filter_from_proto(message.filter),
+        privacy=wire.privacy_from_proto(message.privacy),
+        normalization=wire.from_number("normalization", wire.NORMALIZATION, message.normalization),
+        account=message.account,
+        declared_size=message.declared_size,
+        shared_seed=message.shared_seed,
+    )
+
+
+def release_record(message: pb.Release) -> Release:
+    """Decode and check; the signature is not looked at."""
+    return Release(
+        set_name=message.set_name,
+        sequence=message.sequence,
+        state=pb.ReleaseState.Name(message.state).removeprefix("RELEASE_STATE_").lower(),
+        request_id=message.request_id,
+        header=decode_header(message.manifest.header),
+        public_keys=tuple(signature.public_key for signature in message.manifest.signatures),
+    )
+
+
+def budget_record(message: pb.Budget) -> Budget:
+    """Decode."""
+    return Budget(
+        account=message.account,
+        epsilon_total=message.total_nano_epsilon / NANO,
+        epsilon_spent=message.spent_nano_epsilon / NANO,
+        epsilon_left=(message.total_nano_epsilon - message.spent_nano_epsilon) / NANO,
+        delta_total=message.total_delta,
+        delta_spent=message.spent_delta,
+        delta_left=format_delta(parse_delta(message.total_delta) - parse_delta(message.spent_delta)),
+        charges=message.charges,
+    )

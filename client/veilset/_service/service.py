@@ -1,0 +1,399 @@
+"""Talking to the service: create sets, add elements, publish, look at budgets."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import grpc
+
+from veilset._service.channel import open_channel
+from veilset._service.endpoint import Endpoint, FileName, make_endpoint
+from veilset._service.merge import Merge, MergeResult
+from veilset._service.partial_vector import VectorChunks
+from veilset._service.records import Budget, Reconciled, Release, SetInfo, budget_record, release_record, set_info
+from veilset._service.rich_errors import from_rpc_error
+from veilset._service.upload import Upload, UploadResult
+from veilset.core.elements.keys import key_check as compute_key_check
+from veilset.core.elements.normalization import Element
+from veilset.core.params import (
+    Adjacency,
+    Calibration,
+    HashScheme,
+    Normalization,
+    PrivacyParameters,
+    check_choice,
+    check_key_check,
+    check_name,
+)
+from veilset.core.release import wire
+from veilset.errors import (
+    FailedPrecondition,
+    InvalidInput,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    VeilsetError,
+    WrongKey,
+)
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import membership_pb2_grpc
+
+if TYPE_CHECKING:
+    from veilset._service.spec import Spec
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class Service:
+    """A connection to a veilset service; use it as a context manager. Thread-safe.
+
+    Every method raises `veilset.errors.VeilsetError` subclasses: what the service raised, or Unavailable.
+    timeout_seconds: for each call but `add`, which ends when it is done, and `publish`.
+    """
+
+    def __init__(self, target: str | Endpoint, timeout_seconds: float = 30.0) -> None:
+        self.target = target if isinstance(target, Endpoint) else make_endpoint(target)
+        self._timeout = timeout_seconds
+        self._closed = False
+        self._channel = open_channel(self.target)
+        self._stub = membership_pb2_grpc.MembershipServiceStub(self._channel)
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; whatever is asked afterwards raises FailedPrecondition."""
+        self._closed = True
+        self._channel.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPrecondition("service: this connection is closed; veilset.connect makes a new one")
+
+    def create_set(
+        self,
+        name: str,
+        *,
+        size: int,
+        epsilon: float,
+        adjacency: Adjacency | str,
+        delta: float = 0.0,
+        bits: int = 0,
+        hashes: int = 0,
+        max_bytes: int = 0,
+        calibration: Calibration | str | None = None,
+        elements_per_user: int = 1,
+        min_size: int = 1,
+        scheme: HashScheme | str = HashScheme.MMH3,
+        seed: int | None = None,
+        key: bytes | None = None,
+        key_check: str = "",
+        normalization: Normalization | str = Normalization.NONE,
+        account: str = "",
+        budget_epsilon: float = 0.0,
+        budget_delta: float | None = None,
+        allow_poor_utility: bool = False,
+    ) -> SetInfo:
+        """Create an empty set; the planner chooses bits and hashes where they are 0.
+
+        size: expected number of distinct elements. epsilon, delta, adjacency, elements_per_user: what each release
+        promises. budget_epsilon: what all releases together may spend (default: one release). key: the secret of a
+        keyed scheme, of which the service gets the check value only; key_check: that value, where the secret is elsewhere.
+        Arguments as in `veilset.core.params`. Raises InvalidInput, WrongKey, AlreadyExists, PoorUtility.
+        """
+        if key is not None:
+            own = compute_key_check(key)
+            if key_check not in ("", own):
+                raise WrongKey("key", f"the secret whose check value is {key_check}, not {own}")
+            key_check = own
+        chosen_scheme = check_choice("scheme", scheme, HashScheme)
+        check_key_check(key_check, chosen_scheme)
+        default = Calibration.W_QUANTILE if seed is None else Calibration.WORST_CASE
+        privacy = PrivacyParameters(
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=check_choice("adjacency", adjacency, Adjacency),
+            calibration=check_choice("calibration", calibration or default, Calibration),
+            elements_per_user=elements_per_user,
+            min_size=min_size,
+        )
+        with _fitting("size, bits, hashes, max_bytes, seed, account or a budget"):
+            request = pb.CreateSetRequest(
+                name=check_name("name", name),
+                size=size,
+                privacy=wire.privacy_to_proto(privacy),
+                bits=bits,
+                hashes=hashes,
+                max_bytes=max_bytes,
+                scheme=wire.to_number(wire.HASH_SCHEME, chosen_scheme),  # type: ignore[arg-type]
+                seed=seed,
+                key_check=bytes.fromhex(key_check),
+                normalization=wire.to_number(  # type: ignore[arg-type]
+                    wire.NORMALIZATION, check_choice("normalization", normalization, Normalization)
+                ),
+                account=account,
+                budget_epsilon=budget_epsilon,
+                budget_delta=budget_delta,
+                allow_poor_utility=allow_poor_utility,
+            )
+        return set_info(self._call(self._stub.CreateSet, request).set)
+
+    def create_set_from_spec(
+        self,
+        name: str,
+        spec: Spec,
+        *,
+        size: int | None = None,
+        key: bytes | None = None,
+        account: str = "",
+        budget_epsilon: float = 0.0,
+        budget_delta: float | None = None,
+        allow_poor_utility: bool = False,
+    ) -> SetInfo:
+        """Create an empty set as partners agreed; its releases compare with those of every set made from the same spec.
+
+        size: expected number of distinct elements of this side, where it is not the spec's. key: the secret of a keyed
+        scheme, to be checked against the spec here; not needed. The rest as `create_set`, and its errors.
+        """
+        shape, privacy = spec.filter, spec.privacy
+        return self.create_set(
+            name,
+            size=spec.size if size is None else size,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            adjacency=privacy.adjacency,
+            calibration=privacy.calibration,
+            elements_per_user=privacy.elements_per_user,
+            min_size=privacy.min_size,
+            bits=shape.bits,
+            hashes=shape.hashes,
+            scheme=shape.scheme,
+            seed=shape.seed,
+            key=key,
+            key_check=shape.key_check,
+            normalization=spec.normalization,
+            account=account,
+            budget_epsilon=budget_epsilon,
+            budget_delta=budget_delta,
+            allow_poor_utility=allow_poor_utility,
+        )
+
+    def get_set(self, name: str) -> SetInfo:
+        """Describe a set. Raises NotFound."""
+        return set_info(self._call(self._stub.GetSet, pb.GetSetRequest(name=check_name("name", name))).set)
+
+    def list_sets(self) -> Iterator[SetInfo]:
+        """All sets, by name."""
+        token = ""
+        while True:
+            page = self._call(self._stub.ListSets, pb.ListSetsRequest(page_token=token))
+            yield from map(set_info, page.sets)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def delete_set(self, name: str) -> None:
+        """Delete a set and its releases; what was charged stays charged. Raises NotFound."""
+        self._call(self._stub.DeleteSet, pb.DeleteSetRequest(name=check_name("name", name)))
+
+    def add(
+        self,
+        name: str,
+        elements: Iterable[Element],
+        *,
+        upload_id: str | None = None,
+        key: bytes | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        retry_seconds: float | None = None,
+    ) -> UploadResult:
+        """Upload elements (str or bytes), hashed here; returns once the service holds them durably.
+
+        upload_id: give one to be able to resume after a crash, with the same elements in the same order. Other elements need
+        another id: those of a finished upload are counted and not sent, and AlreadyExists is raised if they are not as many.
+        on_progress: called with the number acknowledged so far. retry_seconds: how long to go on trying without progress
+        while the service is away; default: a minute, so over its restarts, but no time at all before it first answered.
+        Raises InvalidInput, NotFound, AlreadyExists, Unavailable; nothing of an upload that did not return is publishable.
+        """
+        self._check_open()
+        check_name("set_name", name)
+        if isinstance(elements, str | bytes):
+            raise InvalidInput("elements", "a collection of elements, not one of them")
+        chosen = upload_id or secrets.token_hex(16)
+        with _fitting("upload_id"):
+            upload = Upload(self._stub, self.target, name, chosen, elements, key, on_progress)
+        return upload.run(retry_seconds)
+
+    def merge_vector(
+        self,
+        name: str,
+        vector: VectorChunks,
+        *,
+        upload_id: str | None = None,
+        on_progress: Callable[[float], None] | None = None,
+        retry_seconds: float | None = None,
+    ) -> MergeResult:
+        """OR a partial vector, built elsewhere, into a set; returns once the service holds it durably.
+
+        vector: a `PartialVector`, or chunks with what they were built with. upload_id: give one to be able to resume after a
+        crash, with the same vector. Another vector needs another id: a finished merge's is answered without a look at it.
+        on_progress: called with the share held so far, in [0, 1]. retry_seconds: as in `add`.
+        Raises InvalidInput, NotFound, FailedPrecondition (the set has other parameters), Unavailable; nothing of a merge that
+        did not return is publishable.
+        """
+        self._check_open()
+        check_name("set_name", name)
+        with _fitting("upload_id"):
+            merge = Merge(self._stub, self.target, name, upload_id or secrets.token_hex(16), vector, on_progress)
+        return merge.run(retry_seconds)
+
+    def publish(
+        self,
+        name: str,
+        *,
+        request_id: str | None = None,
+        wait: bool = True,
+        count_epsilon: float | None = None,
+        count_delta: float = 0.0,
+        timeout_seconds: float = 120.0,
+    ) -> Release:
+        """Draw noise, charge the budget, publish. The same request_id returns the same release and charges nothing; with
+        another count than it had first it is refused.
+
+        wait: until Redis holds it (the answer may still be "pending" where Redis stays away, and "lost" where its file was
+        damaged before Redis had it). count_epsilon, count_delta: what
+        to spend beside that on a noisy count (add-remove only). Raises NotFound,
+        FailedPrecondition, BudgetExceeded, MinimumSizeUnproved, Unavailable. Whatever is raised has ``request_id``, also one
+        drawn here: repeating the publish with it never charges twice, whether or not the lost answer was a release.
+        """
+        check_name("set_name", name)
+        request_id = request_id or secrets.token_hex(16)
+        with _fitting("request_id or a count's epsilon and delta"):
+            request = pb.PublishReleaseRequest(
+                set_name=name,
+                request_id=request_id,
+                no_wait=not wait,
+                count=None if count_epsilon is None else pb.CountPurchase(epsilon=count_epsilon, delta=count_delta),
+            )
+        with _repeatable(request_id):
+            return release_record(self._call(self._stub.PublishRelease, request, timeout_seconds).release)
+
+    def get_release(self, name: str, sequence: int = 0) -> Release:
+        """Describe a release; 0 is the newest. Raises NotFound."""
+        with _fitting("sequence"):
+            request = pb.GetReleaseRequest(set_name=check_name("set_name", name), sequence=sequence)
+        return release_record(self._call(self._stub.GetRelease, request).release)
+
+    def list_releases(self, name: str) -> Iterator[Release]:
+        """All releases of a set, newest first."""
+        check_name("set_name", name)
+        token = ""
+        while True:
+            request = pb.ListReleasesRequest(set_name=name, page_token=token)
+            page = self._call(self._stub.ListReleases, request)
+            yield from map(release_record, page.releases)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def budget(self, set_name: str = "", *, account: str = "") -> Budget:
+        """The budget account of that name, or the one that a set is charged to. Raises NotFound."""
+        request = pb.GetBudgetRequest(
+            account=account and check_name("account", account), set_name=set_name and check_name("set_name", set_name)
+        )
+        return budget_record(self._call(self._stub.GetBudget, request).budget)
+
+    def raise_budget(self, account: str, *, reason: str, epsilon: float = 0.0, delta: float | None = None) -> Budget:
+        """Raise a budget's totals; leaves an audit row with the reason. Raises NotFound, InvalidInput."""
+        check_name("account", account)
+        with _fitting("epsilon, delta or reason"):
+            request = pb.RaiseBudgetRequest(account=account, epsilon=epsilon, delta=delta, reason=reason)
+        return budget_record(self._call(self._stub.RaiseBudget, request).budget)
+
+    def confirm_loss(self, set_name: str, *, epsilon: float, reason: str, delta: float = 0.0) -> Budget:
+        """Charge what a ledger lost that was restored from an older copy, at least what the refused publish named.
+
+        Raises InvalidInput, NotFound, FailedPrecondition (nothing was lost), BudgetExceeded (raise the budget first).
+        """
+        check_name("set_name", set_name)
+        with _fitting("epsilon, delta or reason"):
+            request = pb.ConfirmLossRequest(set_name=set_name, epsilon=epsilon, delta=delta, reason=reason)
+        return budget_record(self._call(self._stub.ConfirmLoss, request).budget)
+
+    def reconcile(self, set_name: str = "") -> Reconciled:
+        """Compare Redis with the ledger, all content too, and restore what is missing or changed.
+
+        What cannot be restored is in the answer. Raises NotFound, Unavailable.
+        """
+        request = pb.ReconcileReleasesRequest(set_name=set_name and check_name("set_name", set_name))
+        answer = self._call(self._stub.ReconcileReleases, request)
+        return Reconciled.of(answer)
+
+    def _call(
+        self, method: grpc.UnaryUnaryMultiCallable[Request, Response], request: Request, timeout: float | None = None
+    ) -> Response:
+        self._check_open()
+        try:
+            return method(request, timeout=timeout or self._timeout)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, self.target) from None
+
+
+def connect(
+    target: str,
+    *,
+    timeout_seconds: float = 30.0,
+    token: str | None = None,
+    ca: FileName | None = None,
+    cert: FileName | None = None,
+    key: FileName | None = None,
+    insecure: bool = False,
+) -> Service:
+    """Connect to a veilset service; use the result as a context manager.
+
+    target: host:port, or tls://host:port for TLS with a well-known authority. ca: PEM file of the authority that signed the
+    service's certificate (means TLS too). cert, key: PEM files of one's own certificate, where the service asks for one.
+    token: bearer token. insecure: allow plain text to another machine. What is not given is taken from VEILSET_CA_FILE,
+    VEILSET_CERT_FILE, VEILSET_CERT_KEY_FILE, VEILSET_TOKEN or VEILSET_TOKEN_FILE. Raises InvalidInput.
+    """
+    endpoint = make_endpoint(target, token=token, ca=ca, cert=cert, key=key, insecure=insecure, environment=os.environ)
+    return Service(endpoint, timeout_seconds)
+
+
+_REFUSED = (InvalidInput, NotFound, FailedPrecondition, Unauthenticated, PermissionDenied)
+"""The service said no, and charged nothing: there is nothing to repeat."""
+
+
+@contextmanager
+def _repeatable(request_id: str) -> Iterator[None]:
+    """Let every error carry the request id, and those say it that leave open whether the release was made and charged."""
+    try:
+        yield
+    except VeilsetError as error:
+        error.request_id = request_id
+        error.details["request_id"] = request_id
+        if not isinstance(error, _REFUSED):
+            error.message += f"; repeat it with request id {request_id}, which never charges twice"
+            error.args = (error.message,)
+        raise
+
+
+@contextmanager
+def _fitting(fields: str) -> Iterator[None]:
+    """What a protobuf field cannot hold (a negative count, text with lone surrogates) as InvalidInput."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if isinstance(error, VeilsetError):
+            raise
+        raise InvalidInput(fields, "numbers in range and valid Unicode text") from None

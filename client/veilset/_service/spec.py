@@ -1,0 +1,176 @@
+"""A spec: all that partners have to agree on so that releases of their sets compare. A small text file, no secret in it.
+
+Both sides create their sets from the same file. The seed in it was public before the data were collected, so who chose
+the elements may have known it: a spec is calibrated for the worst case unless its makers say otherwise.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from veilset.core.elements.keys import key_check
+from veilset.core.encodings.bloom.planning import planner
+from veilset.core.estimates.comparable import check_alike, name_of
+from veilset.core.params import (
+    MAX_SEED,
+    MAX_SIZE,
+    Adjacency,
+    Calibration,
+    FilterParameters,
+    HashScheme,
+    Normalization,
+    PrivacyParameters,
+    check_choice,
+    check_integer,
+)
+from veilset.core.release.header import ReleaseHeader
+from veilset.core.release.spec_text import MAX_CHARACTERS, format_fields, parse_fields
+from veilset.errors import AlreadyExists, InvalidInput, NotFound
+
+_PROFILES = {profile.versioned: profile for profile in Normalization}
+_NAMED = _PROFILES | {profile.value: profile for profile in Normalization}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What partners agree on. size: planned number of distinct elements of each side; the rest as in a set."""
+
+    size: int
+    filter: FilterParameters
+    privacy: PrivacyParameters
+    normalization: Normalization = Normalization.NONE
+
+    def __post_init__(self) -> None:
+        check_integer("size", self.size, 1, MAX_SIZE)
+        if self.privacy.min_size > self.size:
+            raise InvalidInput("min_size", f"at most size ({self.size})", self.privacy.min_size)
+        keyed = self.filter.scheme is HashScheme.BLAKE2B
+        if keyed != bool(self.filter.key_check):
+            raise InvalidInput("key_check", f"{'given' if keyed else 'absent'} with scheme {self.filter.scheme}")
+
+    @classmethod
+    def plan(
+        cls,
+        *,
+        size: int,
+        epsilon: float,
+        adjacency: Adjacency | str,
+        delta: float = 0.0,
+        calibration: Calibration | str | None = None,
+        elements_per_user: int = 1,
+        min_size: int = 1,
+        bits: int = 0,
+        hashes: int = 0,
+        max_bytes: int = 0,
+        scheme: HashScheme | str = HashScheme.MMH3,
+        key: bytes | None = None,
+        normalization: Normalization | str = Normalization.NONE,
+    ) -> Spec:
+        """A new spec: bits and hashes from the planner where they are 0, a seed from the operating system.
+
+        calibration: default worst-case, since partners know the seed. key: the secret of a keyed scheme, of which the spec
+        gets the check value. Other arguments as `Service.create_set`. Raises InvalidInput, PoorUtility.
+        """
+        privacy = PrivacyParameters(
+            epsilon,
+            delta,
+            check_choice("adjacency", adjacency, Adjacency),
+            check_choice("calibration", calibration or Calibration.WORST_CASE, Calibration),
+            elements_per_user,
+            min_size,
+        )
+        if bool(bits) != bool(hashes):
+            raise InvalidInput("bits" if hashes else "hashes", "given together with the other, or neither")
+        if not bits:
+            planned = planner.plan(planner.PlanRequest(size, privacy, max_bytes=max_bytes or None))
+            bits, hashes = planned.bits, planned.hashes
+        chosen = check_choice("scheme", scheme, HashScheme)
+        check = "" if key is None else key_check(key)
+        shape = FilterParameters(bits, hashes, chosen, secrets.randbelow(MAX_SEED + 1), check)
+        return cls(size, shape, privacy, check_choice("normalization", normalization, Normalization))
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        """Read the text of a spec, strictly. Raises InvalidInput; its field is "spec" or "spec.<field>"."""
+        fields = parse_fields(text)
+        try:
+            return _from_fields(fields)
+        except InvalidInput as error:
+            raise InvalidInput(f"spec.{error.field}", error.allowed) from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Spec:
+        """Read a file, strictly. Raises NotFound if there is none, and InvalidInput as `parse` does."""
+        try:
+            with Path(path).open(encoding="utf-8-sig") as file:
+                return cls.parse(file.read(MAX_CHARACTERS + 1))
+        except OSError as error:
+            raise NotFound(f"spec {path}: {error.strerror}", field="spec") from None
+        except UnicodeDecodeError:
+            raise InvalidInput("spec", "UTF-8 text") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the file. Raises AlreadyExists rather than replace one: a new seed would part two sides."""
+        try:
+            with Path(path).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(str(self))
+        except FileExistsError:
+            raise AlreadyExists(f"spec {path}: exists already", field="spec") from None
+
+    def __str__(self) -> str:
+        return format_fields(self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """All fields, flat, as the file names them."""
+        shape, privacy = self.filter, self.privacy
+        return {
+            "size": self.size,
+            "bits": shape.bits,
+            "hashes": shape.hashes,
+            "scheme": str(shape.scheme),
+            "seed": shape.seed,
+            "key_check": shape.key_check,
+            "normalization": self.normalization.versioned,
+            "adjacency": str(privacy.adjacency),
+            "calibration": str(privacy.calibration),
+            "epsilon": privacy.epsilon,
+            "delta": privacy.delta,
+            "elements_per_user": privacy.elements_per_user,
+            "min_size": privacy.min_size,
+        }
+
+    def check_release(self, header: ReleaseHeader) -> None:
+        """Raise NotComparable, naming each side's value, unless a release means by its bits what the spec says."""
+        check_alike(
+            ("the spec", name_of(header)), (self.filter, header.filter), (self.normalization, header.normalization)
+        )
+
+
+def _from_fields(fields: dict[str, Any]) -> Spec:
+    profile = _NAMED.get(fields["normalization"])
+    if profile is None:
+        raise InvalidInput("normalization", "one of " + ", ".join(_PROFILES))
+    scheme = check_choice("scheme", fields["scheme"], HashScheme)
+    calibration = check_choice("calibration", fields["calibration"], Calibration)
+    if calibration is Calibration.WORST_CASE:  # the record would make it so silently
+        for name, only in (("delta", 0), ("min_size", 1)):
+            if fields[name] != only:
+                raise InvalidInput(
+                    name, f"{only} with calibration {calibration}, which promises no more and takes no credit"
+                )
+    return Spec(
+        fields["size"],
+        FilterParameters(fields["bits"], fields["hashes"], scheme, fields["seed"], fields.get("key_check", "")),
+        PrivacyParameters(
+            fields["epsilon"],
+            fields["delta"],
+            check_choice("adjacency", fields["adjacency"], Adjacency),
+            calibration,
+            fields["elements_per_user"],
+            fields["min_size"],
+        ),
+        profile,
+    )

@@ -1,0 +1,1 @@
+"""How digests become a noisy vector: one folder for each family."""

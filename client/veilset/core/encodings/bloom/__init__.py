@@ -1,0 +1,1 @@
+"""The Bloom encoding: parameters, calibration, planner, noise, decoder."""

@@ -1,0 +1,1 @@
+"""What releases tell about sets: sizes, overlaps, comparisons, with intervals."""

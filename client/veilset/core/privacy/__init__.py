@@ -1,0 +1,1 @@
+"""Budgets, count noise, exact arithmetic and the statement of a release."""

@@ -1,0 +1,181 @@
+"""A noisy count: an integer statistic of a set plus integer noise, (ε, δ)-private. Releases carry the number of ones of
+the raw vector (`usecases.counting`), which a user moves by at most u·k bits whatever the hash and the order of inserts.
+
+Rounding. The noise X is drawn from a continuous law and rounded to an integer Z. The count is an integer, so count + Z is
+the rounding of count + X, which is post-processing: Z costs no more than X.
+
+The 64-bit grid. Z is a function of one uniform integer u in [0, 2^64): with v = min(u, 2^64 - 1 - u) it is the integer
+nearest to the point of upper tail (2v + 1)/2^65, negative for u in the lower half. So P(Z >= z) is the ideal tail
+P(X > z - 1/2) rounded to a multiple of 2^-64: off by at most 2^-65, for every z. The inversion is in decimal, so no
+floating error is added to that. At u = 0 and u = 2^64 - 1 the noise takes its extremes, about 44 scales (Laplace), 45
+(logistic) or 9 (Gaussian) away; further out lies an ideal mass below 2^-64, which the grid does not have.
+
+What it costs. On each side at most 46·s + 1 tails are off by 2^-65 each, and those further out by less than
+2^-65·(s + 2) in all. An event's probability is a sum and difference of tails, each used once, so the grid's law is within
+τ = 2^-64·(47·s + 3) of the ideal one in total variation. Then P'(A) <= P(A) + τ <= e^ε·Q(A) + δ + τ <=
+e^ε·Q'(A) + δ + (1 + e^ε)·τ for neighbours P, Q: the grid adds (1 + e^ε)·τ to δ. `calibrate_count` leaves
+room for it. The factor e^ε is why no count is calibrated for more than ε = 16, where the noise is 0 almost always.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+
+from veilset.core.params import (
+    MAX_DELTA,
+    MAX_ELEMENTS_PER_USER,
+    MAX_HASHES,
+    check_choice,
+    check_delta,
+    check_epsilon,
+    check_integer,
+)
+from veilset.core.privacy.budget import float_within
+from veilset.core.privacy.exact import decimal_digits
+from veilset.core.privacy.noise_laws import STANDARD_DEVIATION, CountMechanism, nearest_integer, smallest_delta
+from veilset.errors import InvalidInput
+
+MAX_COUNT_EPSILON = 16.0
+MAX_SENSITIVITY = MAX_ELEMENTS_PER_USER * MAX_HASHES
+RANDOM_INTEGERS = 1 << 64
+"""A count takes one uniform integer below this."""
+
+MAX_UNASKED_DELTA = 1e-10
+"""A δ of 0 is asked for and the grid's cost charged, up to this; beyond it the caller has to ask for it."""
+
+_BISECTIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CountNoise:
+    """Calibrated noise of one count.
+
+    scale: s, in elements. sensitivity: Δ, the most that one user changes the count. epsilon, delta: what a count with this
+    noise costs, the 64-bit grid included.
+    """
+
+    mechanism: CountMechanism
+    scale: float
+    sensitivity: int
+    epsilon: float
+    delta: float
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of the noise before rounding, in elements; rounding adds about 1/12 to its square."""
+        return self.scale * STANDARD_DEVIATION[self.mechanism]
+
+
+def calibrate_count(
+    epsilon: float, delta: float, sensitivity: int, mechanism: CountMechanism | None = None
+) -> CountNoise:
+    """The noise of the smallest variance (or of the given mechanism) that makes a count (ε, δ)-private.
+
+    epsilon: in (0, 64]; above 16 the noise is that of 16, and only 16 is charged. delta: in [0, 0.1]. sensitivity: Δ, an
+    integer in [1, 32000]. With a delta below twice what the grid costs (about 1e-17 at ε = 1, Δ = 1) the noise is pure
+    Laplace, and what is charged is the larger of delta and the grid's cost: 64 bits cannot give δ = 0.
+    Raises InvalidInput for values out of range, for another mechanism than Laplace at so small a delta, and where the
+    grid would cost more than delta and 1e-10 (epsilon very small against sensitivity).
+    """
+    epsilon = min(check_epsilon("epsilon", epsilon), MAX_COUNT_EPSILON)
+    check_delta("delta", delta)
+    check_integer("sensitivity", sensitivity, 1, MAX_SENSITIVITY)
+    if mechanism is not None:
+        mechanism = check_choice("mechanism", mechanism, CountMechanism)
+    wished = [mechanism] if mechanism is not None else list(CountMechanism)
+    # Charged are the decimals that the floats stand for; the noise has to be for no more than that.
+    within = float_within(epsilon), float_within(delta)
+    scales = {law: scale for law in wished if (scale := _scale(law, sensitivity, *within)) is not None}
+    if scales:
+        best = min(scales, key=lambda law: scales[law] * STANDARD_DEVIATION[law])
+        return CountNoise(best, scales[best], sensitivity, epsilon, delta)
+    scale = smallest_scale(CountMechanism.LAPLACE, sensitivity, within[0], 0.0)
+    cost = grid_delta(scale, epsilon)
+    if not cost <= max(delta, MAX_UNASKED_DELTA):
+        enough = min(2.0 * cost, MAX_DELTA)
+        raise InvalidInput(
+            "delta", f"larger at this epsilon, for a count drawn from 64 bits ({enough:.1e} is enough)", delta
+        )
+    if CountMechanism.LAPLACE not in wished:
+        raise InvalidInput("delta", f"above about {4.0 * cost:.1e} for {mechanism} noise", delta)
+    return CountNoise(CountMechanism.LAPLACE, scale, sensitivity, epsilon, max(delta, cost))
+
+
+def integer_noise(noise: CountNoise, random_integer: int) -> int:
+    """The noise to add to the count, from one uniform integer of 64 bits; the sum may be negative and is unbiased.
+
+    Monotone in random_integer, and antisymmetric: 2^64 - 1 - u gives the negative. The module's header says what its
+    law is. Raises InvalidInput outside [0, 2^64).
+    """
+    check_integer("random_integer", random_integer, 0, RANDOM_INTEGERS - 1)
+    mirrored = min(random_integer, RANDOM_INTEGERS - 1 - random_integer)
+    with decimal_digits(60):
+        tail = Decimal(2 * mirrored + 1) / (2 * RANDOM_INTEGERS)
+    size = nearest_integer(noise.mechanism, Decimal(noise.scale), tail)
+    return -size if random_integer < RANDOM_INTEGERS // 2 else size
+
+
+def grid_delta(scale: float, epsilon: float) -> float:
+    """What drawing from 64 bits adds to δ: (1 + e^ε)·(47·s + 3)·2^-64, as the module's header derives it."""
+    return (1.0 + math.exp(epsilon)) * (47.0 * scale + 3.0) * 2.0**-64
+
+
+def smallest_scale(mechanism: CountMechanism, sensitivity: int, epsilon: float, delta: float) -> float:
+    """The smallest s (to a relative 1e-12, never below) at which the continuous law is (ε, δ)-private; inf if none.
+
+    Laplace: Δ/(ε - 2·ln(1-δ)). Logistic: Δ/(2·ln v), v = (e^(ε/2) + sqrt(δ(e^ε + δ - 1)))/(1-δ). Gaussian: by bisection.
+    The float is then raised until the decimal `smallest_delta` agrees.
+    """
+    if mechanism is CountMechanism.GAUSSIAN:
+        if delta == 0.0:
+            return math.inf
+        scale = sensitivity / _gaussian_shift(epsilon, delta)
+    elif mechanism is CountMechanism.LAPLACE:
+        scale = sensitivity / (epsilon - 2.0 * math.log1p(-delta))
+    else:
+        excess = math.expm1(epsilon / 2.0) + math.sqrt(delta * (math.expm1(epsilon) + delta))
+        scale = sensitivity / (2.0 * (math.log1p(excess) - math.log1p(-delta)))  # ln v without cancellation
+    growth = 2.0**-52
+    while not _is_private(mechanism, scale, sensitivity, epsilon, delta):
+        scale *= 1.0 + growth
+        growth *= 2.0
+    return scale
+
+
+def _scale(mechanism: CountMechanism, sensitivity: int, epsilon: float, delta: float) -> float | None:
+    """The scale for δ less the grid's cost; None if that cost is more than half of δ."""
+    if delta <= 2.0 * grid_delta(0.0, epsilon):
+        return None
+    cost = grid_delta(smallest_scale(mechanism, sensitivity, epsilon, delta / 2.0), epsilon)
+    if not cost <= delta / 2.0:
+        return None
+    rest = math.nextafter(delta - cost, 0.0)  # the difference may have been rounded up
+    return smallest_scale(mechanism, sensitivity, epsilon, rest)  # no larger than the scale that was costed
+
+
+def _is_private(mechanism: CountMechanism, scale: float, sensitivity: int, epsilon: float, delta: float) -> bool:
+    with decimal_digits(60):
+        shift = Decimal(sensitivity) / Decimal(scale)
+    return smallest_delta(mechanism, shift, Decimal(epsilon)) <= Decimal(delta)
+
+
+def _gaussian_shift(epsilon: float, delta: float) -> float:
+    """The largest Δ/s, by bisection in floats: δ grows with it from 0 to 1."""
+    low, high = 0.0, 1.0
+    while _gaussian_delta(high, epsilon) <= delta:
+        low, high = high, 2.0 * high
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if _gaussian_delta(middle, epsilon) <= delta else (low, middle)
+    return low
+
+
+def _gaussian_delta(shift: float, epsilon: float) -> float:
+    centre, offset = shift / 2.0, epsilon / shift
+    root = math.sqrt(2.0)
+    inside = math.erfc((offset - centre) / root) / 2.0
+    return inside - math.exp(epsilon) * math.erfc((offset + centre) / root) / 2.0

@@ -1,0 +1,1 @@
+"""A release on the wire: header, signature, keys in Redis, spec text."""

@@ -1,0 +1,230 @@
+"""The release header: what a reader may know about a release beside its bits, and its exact bytes.
+
+Nothing in it is computed from the data except the noisy count where one was bought. The decoder trusts nothing: every
+field is checked, so that a hostile store can neither make a reader allocate without bound nor answer from wrong lengths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from veilset.core.encodings.bloom.calibration import flip_threshold
+from veilset.core.params import MAX_DELTA, MAX_EPSILON, FilterParameters, Normalization, PrivacyParameters, check_name
+from veilset.core.privacy.budget import parse_delta
+from veilset.core.privacy.noise_laws import CountMechanism
+from veilset.core.release import wire
+from veilset.errors import InvalidInput, ReleaseRejected
+from veilset.v1 import release_pb2 as pb
+
+FORMAT_VERSION = 1
+CHUNK_BYTES = 1 << 20
+_HASH_BYTES = 32
+_LARGEST_SCALE = 1e18
+_YEAR_10000_US = 253_402_300_800_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyCount:
+    """A bought count: ``value`` is the noisy statistic, with the law of its noise. Fields as in release.proto."""
+
+    value: int
+    mechanism: str
+    scale: float
+    sensitivity: int
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseHeader:
+    """A checked release header; fields as in release.proto. flip probability = flip_threshold / 2^64."""
+
+    set_name: str
+    sequence: int
+    filter: FilterParameters
+    privacy: PrivacyParameters
+    normalization: Normalization
+    changed_bits: int
+    epsilon0: float
+    flip_threshold: int
+    created_at_us: int
+    chunk_sha256: tuple[bytes, ...]
+    total_nano_epsilon: int
+    total_delta: str
+    shared_seed: bool = False
+    count: NoisyCount | None = None
+    chunk_bytes: int = CHUNK_BYTES
+
+    @property
+    def flip_probability(self) -> float:
+        """Chance that a bit was flipped."""
+        return self.flip_threshold / 2.0**64
+
+    @property
+    def vector_bytes(self) -> int:
+        """Length of the packed bits."""
+        return self.filter.vector_bytes
+
+    @property
+    def chunk_sizes(self) -> list[int]:
+        """Length of each chunk in bytes."""
+        return chunk_sizes(self.vector_bytes, self.chunk_bytes)
+
+
+def chunk_sizes(vector_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> list[int]:
+    """Lengths of the chunks of a packed vector: all ``chunk_bytes`` long but the last."""
+    whole, rest = divmod(vector_bytes, chunk_bytes)
+    return [chunk_bytes] * whole + ([rest] if rest else [])
+
+
+def encode_header(header: ReleaseHeader) -> bytes:
+    """The exact bytes that are signed."""
+    message = pb.ReleaseHeader(
+        format_version=FORMAT_VERSION,
+        set_name=header.set_name,
+        sequence=header.sequence,
+        filter=wire.filter_to_proto(header.filter),
+        privacy=wire.privacy_to_proto(header.privacy),
+        normalization=wire.to_number(wire.NORMALIZATION, header.normalization),  # type: ignore[arg-type]
+        changed_bits=header.changed_bits,
+        epsilon0=header.epsilon0,
+        flip_threshold=header.flip_threshold,
+        created_at_us=header.created_at_us,
+        chunk_bytes=header.chunk_bytes,
+        chunk_sha256=header.chunk_sha256,
+        vector_bytes=header.vector_bytes,
+        total_nano_epsilon=header.total_nano_epsilon,
+        total_delta=header.total_delta,
+        shared_seed=header.shared_seed,
+    )
+    if header.count is not None:
+        count = header.count
+        message.count.CopyFrom(
+            pb.NoisyCount(
+                value=count.value,
+                mechanism=count.mechanism,
+                scale=count.scale,
+                sensitivity=count.sensitivity,
+                epsilon=count.epsilon,
+                delta=count.delta,
+            )
+        )
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_header(data: bytes) -> ReleaseHeader:
+    """Decode and check a header. Raises ReleaseRejected naming what is wrong."""
+    try:
+        message = pb.ReleaseHeader.FromString(data)
+    except DecodeError:
+        raise ReleaseRejected("release header: not a veilset release header", check="format") from None
+    if message.format_version != FORMAT_VERSION:
+        raise ReleaseRejected(
+            f"release header: format version {message.format_version}, this reader knows {FORMAT_VERSION}",
+            check="format_version",
+        )
+    try:
+        header = _from_message(message)
+    except InvalidInput as error:
+        raise ReleaseRejected(f"release header: {error.message}", check=error.field) from None
+    _check(header, message.vector_bytes)
+    return header
+
+
+def _from_message(message: pb.ReleaseHeader) -> ReleaseHeader:
+    count = message.count if message.HasField("count") else None
+    return ReleaseHeader(
+        set_name=check_name("set_name", message.set_name),
+        sequence=message.sequence,
+        filter=wire.filter_from_proto(message.filter),
+        privacy=wire.privacy_from_proto(message.privacy),
+        normalization=wire.from_number("normalization", wire.NORMALIZATION, message.normalization),
+        changed_bits=message.changed_bits,
+        epsilon0=message.epsilon0,
+        flip_threshold=message.flip_threshold,
+        created_at_us=message.created_at_us,
+        chunk_sha256=tuple(message.chunk_sha256),
+        total_nano_epsilon=message.total_nano_epsilon,
+        total_delta=message.total_delta,
+        shared_seed=message.shared_seed,
+        count=count
+        and NoisyCount(
+            value=count.value,
+            mechanism=count.mechanism,
+            scale=count.scale,
+            sensitivity=count.sensitivity,
+            epsilon=count.epsilon,
+            delta=count.delta,
+        ),
+        chunk_bytes=message.chunk_bytes,
+    )
+
+
+def _check(header: ReleaseHeader, vector_bytes: int) -> None:
+    count = header.count
+    checks = {
+        "count": count is None or _is_count(header, count),
+        "created_at_us": 0 <= header.created_at_us < _YEAR_10000_US,
+        "total_delta": _is_delta(header.total_delta),
+        "sequence": header.sequence >= 1,
+        "vector_bytes": vector_bytes == header.vector_bytes,
+        "flip_threshold": 1 <= header.flip_threshold <= 1 << 63,
+        "epsilon0": 0 < header.epsilon0 <= MAX_EPSILON and header.flip_threshold >= flip_threshold(header.epsilon0),
+        "changed_bits": header.changed_bits >= 1,
+        "chunk_bytes": header.chunk_bytes == CHUNK_BYTES,
+        "chunk_sha256": len(header.chunk_sha256) == -(-header.vector_bytes // CHUNK_BYTES)
+        and all(len(digest) == _HASH_BYTES for digest in header.chunk_sha256),
+    }
+    for name, holds in checks.items():
+        if not holds:
+            raise ReleaseRejected(f"release header: {name} is inconsistent", check=name)
+
+
+def _is_count(header: ReleaseHeader, count: NoisyCount) -> bool:
+    return (
+        count.mechanism in list(CountMechanism)
+        and 0 < count.scale < _LARGEST_SCALE
+        and count.sensitivity == header.privacy.elements_per_user * header.filter.hashes
+        and 0 < count.epsilon <= MAX_EPSILON
+        and 0 <= count.delta <= MAX_DELTA
+    )
+
+
+def _is_delta(text: str) -> bool:
+    try:
+        parse_delta(text)
+    except InvalidInput:
+        return False
+    return True
+
+
+def hash_chunks(chunks: Iterable[bytes]) -> tuple[bytes, ...]:
+    """SHA-256 of each chunk."""
+    return tuple(hashlib.sha256(chunk).digest() for chunk in chunks)
+
+
+def split_chunks(vector: NDArray[np.uint8], chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """A packed vector in chunks."""
+    for start in range(0, len(vector), chunk_bytes):
+        yield vector[start : start + chunk_bytes].tobytes()
+
+
+def check_chunk(header: ReleaseHeader, index: int, chunk: bytes) -> bytes:
+    """Return ``chunk`` if it is the header's chunk ``index``. Raises ReleaseRejected naming the check that failed."""
+    expected = min(header.chunk_bytes, header.vector_bytes - index * header.chunk_bytes)
+    if len(chunk) != expected:
+        raise ReleaseRejected(
+            f"release {header.set_name}/{header.sequence}: chunk {index} has {len(chunk)} bytes instead of {expected}",
+            check="chunk_length",
+        )
+    if hashlib.sha256(chunk).digest() != header.chunk_sha256[index]:
+        raise ReleaseRejected(
+            f"release {header.set_name}/{header.sequence}: chunk {index} does not match its hash", check="chunk_sha256"
+        )
+    return chunk

@@ -1,0 +1,1 @@
+"""The commands of the server package: serve, keys, token."""

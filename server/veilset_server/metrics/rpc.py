@@ -1,0 +1,37 @@
+"""Counts and times calls."""
+
+from __future__ import annotations
+
+import grpc
+
+from veilset_server.metrics.instruments import Instruments
+from veilset_server.rpc.watching import Call
+
+UNTIMED = frozenset({"PublishRelease", "DeleteSet"})
+"""They wait for their set while uploads are merged into it, which takes the longer the more these hold. All other unary calls
+wait for a name at most, whose lock nobody holds while it waits for a merge (`veilset_server.usecases.locks`)."""
+
+
+class CallMeter:
+    """A `watching.CallObserver`. The label ``method`` is one of the services' own names, or "other"."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    def started(self, call: Call) -> None:
+        """One more."""
+        self._instruments.calls_started.labels(call.label).inc()
+        if call.streaming:
+            self._instruments.open_streams.labels(call.label).inc()
+
+    def opened(self, call: Call) -> None:
+        """Nothing to count."""
+
+    def ended(self, call: Call, code: grpc.StatusCode) -> None:
+        """One less. How long a stream was open tells how much came through it, so only unary calls are timed,
+        and of them those that wait for no set."""
+        self._instruments.calls_handled.labels(call.label, code.name).inc()
+        if call.streaming:
+            self._instruments.open_streams.labels(call.label).dec()
+        elif call.label not in UNTIMED:
+            self._instruments.call_seconds.labels(call.label).observe(call.seconds())

@@ -1,0 +1,1 @@
+"""Redis or Valkey as the service writes it."""

@@ -1,0 +1,73 @@
+"""Records → protobuf messages of membership.proto."""
+
+from __future__ import annotations
+
+from veilset.core.encodings.bloom.planning.planner import Plan
+from veilset.core.privacy.budget import format_delta
+from veilset.core.release import wire
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import release_pb2
+from veilset_server.records import Account, ReleaseState, SetDescription, StoredRelease
+
+_RELEASE_STATES = {
+    ReleaseState.PENDING: pb.RELEASE_STATE_PENDING,
+    ReleaseState.PUBLISHED: pb.RELEASE_STATE_PUBLISHED,
+    ReleaseState.LOST: pb.RELEASE_STATE_LOST,
+    ReleaseState.EXPIRED: pb.RELEASE_STATE_EXPIRED,
+}
+
+
+def set_message(description: SetDescription) -> pb.MembershipSet:
+    """A set's public description."""
+    return pb.MembershipSet(
+        name=description.name,
+        filter=wire.filter_to_proto(description.filter),
+        privacy=wire.privacy_to_proto(description.privacy),
+        normalization=wire.to_number(wire.NORMALIZATION, description.normalization),  # type: ignore[arg-type]
+        account=description.account,
+        created_at_us=description.created_at_us,
+        declared_size=description.declared_size,
+        shared_seed=description.shared_seed,
+    )
+
+
+def release_message(release: StoredRelease) -> pb.Release:
+    """A release with its manifest."""
+    return pb.Release(
+        set_name=release.set_name,
+        sequence=release.sequence,
+        state=_RELEASE_STATES[release.state],
+        manifest=release_pb2.SignedHeader.FromString(release.manifest),
+        request_id=release.request_id,
+    )
+
+
+def budget_message(account: Account) -> pb.Budget:
+    """A budget account; sums are exact."""
+    return pb.Budget(
+        account=account.name,
+        total_nano_epsilon=account.total_nano_epsilon,
+        spent_nano_epsilon=account.spent_nano_epsilon,
+        total_delta=format_delta(account.total_delta),
+        spent_delta=format_delta(account.spent_delta),
+        charges=account.charges,
+    )
+
+
+def plan_message(plan: Plan) -> pb.Plan:
+    """A plan, field by field."""
+    return pb.Plan(
+        bits=plan.bits,
+        hashes=plan.hashes,
+        epsilon0=plan.epsilon0,
+        flip_probability=plan.flip_probability,
+        changed_bits=plan.changed_bits,
+        threshold=plan.threshold,
+        true_positive_rate=plan.true_positive_rate,
+        false_positive_rate=plan.false_positive_rate,
+        advantage=plan.advantage,
+        advantage_limit=plan.advantage_limit,
+        efficiency=plan.efficiency,
+        attacker_accuracy_limit=plan.attacker_accuracy_limit,
+        bytes=plan.bytes,
+    )

@@ -1,0 +1,1 @@
+"""The state folder: ledger, spools, artefacts, keys, tokens, anchor."""

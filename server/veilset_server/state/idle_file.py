@@ -1,0 +1,65 @@
+"""IdleRecord port: one small JSON file in the state folder. Upload ids are in it by their SHA-256 only.
+
+It is a help for memory, nothing more: without it, abandoned uploads stay longer. So a damaged one is told in the log, and
+made anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from veilset_server.ports import IdleAges
+from veilset_server.state.durability import new_file, write_all
+
+FILE_NAME = "idle.json"
+
+log = structlog.get_logger(__name__)
+
+
+class IdleFile:
+    """The ages of open uploads in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+
+    def read(self) -> IdleAges:
+        """What was last written; empty without a file."""
+        try:
+            return parse_ages(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            log.warning("ages of open uploads forgotten", file=FILE_NAME, kind=type(error).__name__)
+            return {}
+
+    def write(self, ages: IdleAges) -> None:
+        """Put ``ages`` in its place, if there are or were any. Raises StorageFull."""
+        if ages or self._path.exists():
+            with new_file(self._path) as descriptor:
+                write_all(descriptor, format_ages(ages))
+
+
+def format_ages(ages: IdleAges) -> bytes:
+    """The file's bytes."""
+    return json.dumps([[*key, *age] for key, age in ages.items()], indent=0).encode()
+
+
+def parse_ages(data: bytes) -> IdleAges:
+    """What `format_ages` made. Raises ValueError for anything else."""
+    try:
+        return dict(map(_parse_row, json.loads(data)))
+    except (TypeError, RecursionError) as error:
+        raise ValueError("not a list of rows") from error
+
+
+def _parse_row(row: Any) -> tuple[tuple[int, str], tuple[float, tuple[int, int] | None]]:
+    match row:
+        case [int(set_id), str(upload), float(seconds), None] if seconds >= 0:
+            return (set_id, upload), (seconds, None)
+        case [int(set_id), str(upload), float(seconds), [int(size), int(changed)]] if seconds >= 0:
+            return (set_id, upload), (seconds, (size, changed))
+    raise ValueError("row")

@@ -1,0 +1,160 @@
+"""Budget accounts in the ledger: what was given, what was charged. Functions on an open transaction.
+
+Both tables only grow. `append_charge` is the only way in for a charge; triggers check behind it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from fractions import Fraction
+
+from veilset.core.params import check_integer, check_name
+from veilset.core.privacy.budget import format_delta, parse_delta
+from veilset.errors import InvalidInput, NotFound, StateCorrupted
+from veilset_server.records import Account, Charge
+from veilset_server.state.budget_refusal import budget_exceeded
+from veilset_server.state.ledger.file import LEDGER_NAME, damage
+from veilset_server.state.ledger.seals import Value, first_link, next_link
+
+MAX_NANO_EPSILON = 10**18
+"""Of a budget or a charge; two of them stay below SQLite's 2^63."""
+
+BUDGET_COLUMNS = ("position", "account", "total_nano_epsilon", "total_delta", "reason", "at_us")
+CHARGE_COLUMNS = (
+    "position",
+    "account",
+    "set_name",
+    "sequence",
+    "set_id",
+    "request_id",
+    "manifest_sha256",
+    "nano_epsilon",
+    "delta",
+    "spent_nano_epsilon",
+    "spent_delta",
+    "reason",
+    "at_us",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeEntry:
+    """What a charge is for. set_id, request_id and manifest_sha256 are None where the releases themselves are lost."""
+
+    set_name: str
+    sequence: int
+    set_id: int | None
+    request_id: str | None
+    manifest_sha256: bytes | None
+    reason: str
+    at_us: int
+
+
+def account_exists(transaction: sqlite3.Connection, name: str) -> bool:
+    """Whether the account was ever made."""
+    return transaction.execute("SELECT 1 FROM accounts WHERE name = ?", (name,)).fetchone() is not None
+
+
+def read_account(transaction: sqlite3.Connection, name: str) -> Account:
+    """Raises NotFound."""
+    total = transaction.execute(
+        "SELECT total_nano_epsilon, total_delta FROM budgets WHERE account = ? ORDER BY position DESC LIMIT 1", (name,)
+    ).fetchone()
+    if total is None:
+        raise NotFound("account: no budget account of that name", field="account")
+    spent = transaction.execute(
+        "SELECT spent_nano_epsilon, spent_delta FROM charges WHERE account = ? ORDER BY position DESC LIMIT 1", (name,)
+    ).fetchone() or (0, "0")
+    (count,) = transaction.execute("SELECT COUNT(*) FROM charges WHERE account = ?", (name,)).fetchone()
+    with damage(LEDGER_NAME):
+        return Account(name, total[0], spent[0], parse_delta(total[1]), parse_delta(spent[1]), count)
+
+
+def read_spent(transaction: sqlite3.Connection) -> dict[str, tuple[int, Fraction]]:
+    """What every account that was ever charged has spent: nano-ε and δ."""
+    query = (
+        "SELECT account, spent_nano_epsilon, spent_delta FROM charges "
+        "WHERE position IN (SELECT MAX(position) FROM charges GROUP BY account)"
+    )
+    with damage(LEDGER_NAME):
+        return {name: (nano, parse_delta(delta)) for name, nano, delta in transaction.execute(query)}
+
+
+def make_account(
+    transaction: sqlite3.Connection, name: str, nano_epsilon: int, delta: Fraction, reason: str, at_us: int
+) -> None:
+    """A new account with its first budget. Raises InvalidInput."""
+    check_name("account", name)
+    transaction.execute("INSERT INTO accounts (name) VALUES (?)", (name,))
+    _append_budget(transaction, name, nano_epsilon, delta, reason, at_us)
+
+
+def raise_account(
+    transaction: sqlite3.Connection, name: str, nano_epsilon: int, delta: Fraction, reason: str, at_us: int
+) -> Account:
+    """New totals, at least the present ones, and an audit row. Raises NotFound, InvalidInput."""
+    present = read_account(transaction, name)
+    if nano_epsilon < present.total_nano_epsilon:
+        raise InvalidInput("epsilon", "at least the present total; a budget is never lowered")
+    if delta < present.total_delta:
+        raise InvalidInput("delta", "at least the present total; a budget is never lowered")
+    _append_budget(transaction, name, nano_epsilon, delta, reason, at_us)
+    return read_account(transaction, name)
+
+
+def _append_budget(
+    transaction: sqlite3.Connection, name: str, nano_epsilon: int, delta: Fraction, reason: str, at_us: int
+) -> None:
+    check_integer("nano_epsilon", nano_epsilon, 0, MAX_NANO_EPSILON)
+    if not 0 <= delta <= 1:
+        raise InvalidInput("delta", "a number in [0, 1]")
+    values = (name, nano_epsilon, format_delta(delta), reason, at_us)
+    _append(transaction, "budgets", BUDGET_COLUMNS, values)
+
+
+def check_fits(account: Account, charge: Charge) -> None:
+    """Raises InvalidInput, or BudgetExceeded unless both ε and δ fit into what is left."""
+    check_integer("nano_epsilon", charge.nano_epsilon, 1, MAX_NANO_EPSILON)
+    if not 0 <= charge.delta <= 1:
+        raise InvalidInput("delta", "a number in [0, 1]")
+    fits_epsilon = account.spent_nano_epsilon + charge.nano_epsilon <= account.total_nano_epsilon
+    if not (fits_epsilon and account.spent_delta + charge.delta <= account.total_delta):
+        raise budget_exceeded(account, charge)
+
+
+def append_charge(transaction: sqlite3.Connection, account: Account, charge: Charge, entry: ChargeEntry) -> int:
+    """Charge ``account``, as read in this transaction; returns the charge's position. Raises as `check_fits`."""
+    check_fits(account, charge)
+    values = (
+        account.name,
+        entry.set_name,
+        entry.sequence,
+        entry.set_id,
+        entry.request_id,
+        entry.manifest_sha256,
+        charge.nano_epsilon,
+        format_delta(charge.delta),
+        account.spent_nano_epsilon + charge.nano_epsilon,
+        format_delta(account.spent_delta + charge.delta),
+        entry.reason,
+        entry.at_us,
+    )
+    return _append(transaction, "charges", CHARGE_COLUMNS, values)
+
+
+def _append(transaction: sqlite3.Connection, table: str, columns: tuple[str, ...], values: tuple[Value, ...]) -> int:
+    last = transaction.execute(f"SELECT position, chain FROM {table} ORDER BY position DESC LIMIT 1").fetchone()
+    position, before = last or (0, first_link(table, read_ledger_id(transaction)))
+    row = (position + 1, *values)
+    names, marks = ", ".join((*columns, "chain")), ", ".join("?" * (len(columns) + 1))
+    transaction.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", (*row, next_link(before, *row)))
+    return position + 1
+
+
+def read_ledger_id(transaction: sqlite3.Connection) -> str:
+    """The id that the ledger shares with its state folder. Raises StateCorrupted."""
+    rows = transaction.execute("SELECT ledger_id FROM ledger").fetchall()
+    if len(rows) != 1:
+        raise StateCorrupted(f"{LEDGER_NAME}: does not say whose it is", file=LEDGER_NAME)
+    return str(rows[0][0])

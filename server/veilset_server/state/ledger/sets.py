@@ -1,0 +1,112 @@
+"""Sets in the ledger. Functions on an open transaction.
+
+A description is kept as JSON, so that an optional parameter can be added without touching what is stored. A deleted set
+leaves its row, marked and without its count: so no set_id comes again, and charges keep what they point to.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import asdict
+
+from veilset.core.params import (
+    Adjacency,
+    Calibration,
+    FilterParameters,
+    HashScheme,
+    Normalization,
+    PrivacyParameters,
+    check_name,
+)
+from veilset.errors import AlreadyExists, LimitExceeded, NotFound, StateCorrupted
+from veilset_server.limits import exceeded
+from veilset_server.records import SetDescription, StoredSet
+from veilset_server.state.ledger.file import LEDGER_NAME, damage
+from veilset_server.state.ledger.seals import Row, Value, seal
+
+SELECT_SETS = "SELECT set_id, name, account, description, proven_size, deleted, seal FROM sets"
+
+
+def insert_set(
+    transaction: sqlite3.Connection, description: SetDescription, max_sets: int, max_sets_of_owner: int | None = None
+) -> StoredSet:
+    """A new set under a new id; its account has to exist. Raises InvalidInput, AlreadyExists, LimitExceeded."""
+    check_name("name", description.name)
+    if transaction.execute("SELECT 1 FROM sets WHERE name = ? AND deleted = 0", (description.name,)).fetchone():
+        raise AlreadyExists(f"set {description.name}: exists already", field="name")
+    (live,) = transaction.execute("SELECT COUNT(*) FROM sets WHERE deleted = 0").fetchone()
+    if live >= max_sets:
+        raise LimitExceeded(f"sets: this service holds at most {max_sets}", limit=max_sets)
+    if max_sets_of_owner is not None and _owned_sets(transaction, description.owner) >= max_sets_of_owner:
+        raise exceeded("sets: you have as many as one principal may", "max_sets_per_principal", max_sets_of_owner)
+    stored = StoredSet(highest_set_id(transaction) + 1, description, proven_size=0)
+    row = _to_row(stored, deleted=False)
+    transaction.execute("INSERT INTO sets VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
+    return stored
+
+
+def _owned_sets(transaction: sqlite3.Connection, owner: str) -> int:
+    query = "SELECT COUNT(*) FROM sets WHERE deleted = 0 AND COALESCE(json_extract(description, '$.owner'), '') = ?"
+    return int(transaction.execute(query, (owner,)).fetchone()[0])
+
+
+def read_set(transaction: sqlite3.Connection, name: str) -> StoredSet:
+    """The live set of that name. Raises NotFound."""
+    row = transaction.execute(f"{SELECT_SETS} WHERE name = ? AND deleted = 0", (name,)).fetchone()
+    if row is None:
+        raise NotFound("set: no set of that name", field="name")
+    return set_from_row(row)
+
+
+def read_set_by_id(transaction: sqlite3.Connection, set_id: int) -> StoredSet:
+    """The live set of that id. Raises NotFound."""
+    row = transaction.execute(f"{SELECT_SETS} WHERE set_id = ? AND deleted = 0", (set_id,)).fetchone()
+    if row is None:
+        raise NotFound("set: it was deleted, or never made", field="name")
+    return set_from_row(row)
+
+
+def read_sets(transaction: sqlite3.Connection, after: str, limit: int) -> list[StoredSet]:
+    """Live sets with names above ``after``, by name."""
+    query = f"{SELECT_SETS} WHERE name > ? AND deleted = 0 ORDER BY name LIMIT ?"
+    return [set_from_row(row) for row in transaction.execute(query, (after, limit))]
+
+
+def highest_set_id(transaction: sqlite3.Connection) -> int:
+    """Highest id ever given, also to a set that is deleted; 0 for none."""
+    return int(transaction.execute("SELECT COALESCE(MAX(set_id), 0) FROM sets").fetchone()[0])
+
+
+def update_set(transaction: sqlite3.Connection, stored: StoredSet, *, deleted: bool = False) -> None:
+    """Write what can change of a set: proven_size and deleted."""
+    row = _to_row(stored, deleted=deleted)
+    transaction.execute(
+        "UPDATE sets SET proven_size = ?, deleted = ?, seal = ? WHERE set_id = ?",
+        (stored.proven_size, int(deleted), seal(*row), stored.set_id),
+    )
+
+
+def _to_row(stored: StoredSet, *, deleted: bool) -> tuple[Value, ...]:
+    description = stored.description
+    text = json.dumps(asdict(description), sort_keys=True)
+    return stored.set_id, description.name, description.account, text, stored.proven_size, int(deleted)
+
+
+def set_from_row(row: Row) -> StoredSet:
+    """The set in a row of `SELECT_SETS`. Raises StateCorrupted."""
+    set_id, _, _, text, proven_size, _, stored_seal = row
+    if seal(*row[:-1]) != stored_seal:
+        raise StateCorrupted(f"{LEDGER_NAME}: the row of set {set_id} is damaged", file=LEDGER_NAME)
+    with damage(LEDGER_NAME):
+        return StoredSet(set_id, _description_from_json(text), proven_size)
+
+
+def _description_from_json(text: str) -> SetDescription:
+    fields = json.loads(text)
+    shape, privacy = fields.pop("filter"), fields.pop("privacy")
+    shape["scheme"] = HashScheme(shape["scheme"])
+    privacy["adjacency"] = Adjacency(privacy["adjacency"])
+    privacy["calibration"] = Calibration(privacy["calibration"])
+    fields["normalization"] = Normalization(fields["normalization"])
+    return SetDescription(filter=FilterParameters(**shape), privacy=PrivacyParameters(**privacy), **fields)

@@ -1,0 +1,152 @@
+"""The state folder: made once, private to the service's user, held by one server at a time.
+
+lock          flock of the server that holds the folder, and its process id
+format.json   version of this layout (`folder_format`)
+ledger.db     sets, uploads, releases, budgets (`sqlite_ledger`)
+tokens.json   hashes of access tokens (`token_file`), if there are any
+vectors/ spools/ artefacts/   (`vector_files`; beside each raw vector its checksums)
+idle.json     how long open uploads were left alone (`idle_file`)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from veilset.errors import FailedPrecondition, StateCorrupted
+from veilset_server.state.durability import FILE_MODE, FOLDER_MODE, TEMPORARY_SUFFIX, sync_folder
+from veilset_server.state.folder_format import (
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    MIGRATIONS,
+    FolderFormat,
+    Migration,
+    migrate_folder,
+    read_format,
+    write_format,
+)
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.token_file import FILE_NAME as TOKENS_NAME
+
+LOCK_NAME = "lock"
+SUBFOLDERS = ("vectors", "spools", "artefacts")
+# Tokens may be made before the first start.
+_NOT_OURS = frozenset(
+    {LOCK_NAME, FORMAT_NAME + TEMPORARY_SUFFIX, TOKENS_NAME, TOKENS_NAME + TEMPORARY_SUFFIX, "lost+found"}
+)
+
+
+class StateFolder:
+    """The folder, held until `close`. A new one has to be completed (ledger made) and then marked with `mark_ready`."""
+
+    def __init__(
+        self, path: Path, migrations: Mapping[int, Migration] = MIGRATIONS, version: int = FORMAT_VERSION
+    ) -> None:
+        """Make or open the folder at ``path``, bring an older layout forward, and hold it against a second server.
+
+        Raises FailedPrecondition (held by another server, not private, or not a state folder) and StateCorrupted (of a
+        later version, or parts are missing), naming the folder or file.
+        """
+        self.path = path
+        _make_private(path)
+        self._lock = _hold(path)
+        try:
+            self._format = self._open(migrations, version)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, migrations: Mapping[int, Migration], version: int) -> FolderFormat:
+        form = read_format(self.path)
+        if form is None:
+            self._refuse_foreign_content()
+            form = FolderFormat(version, uuid.uuid4().hex, ready=False)
+            write_format(self.path, form)
+        form = migrate_folder(self.path, form, migrations, version)
+        if not form.ready:
+            for name in SUBFOLDERS:
+                (self.path / name).mkdir(mode=FOLDER_MODE, exist_ok=True)
+            sync_folder(self.path)
+        for name in SUBFOLDERS if form.ready else ():
+            if not (self.path / name).is_dir():
+                raise StateCorrupted(f"{self.path / name}: missing from the state folder", file=name)
+        return form
+
+    def _refuse_foreign_content(self) -> None:
+        names = {entry.name for entry in self.path.iterdir()} - _NOT_OURS
+        if names & {LEDGER_NAME, *SUBFOLDERS}:
+            raise StateCorrupted(f"{self.path / FORMAT_NAME}: missing, though the folder holds state", file=FORMAT_NAME)
+        if names:
+            raise FailedPrecondition(f"{self.path}: not empty and not a state folder; name a new or empty folder")
+
+    @property
+    def ready(self) -> bool:
+        """False for a folder that was never completed; whatever is in it was never acknowledged."""
+        return self._format.ready
+
+    @property
+    def folder_id(self) -> str:
+        """Random name of this folder, 32 hex digits."""
+        return self._format.folder_id
+
+    @property
+    def ledger_path(self) -> Path:
+        """Where the ledger is."""
+        return self.path / LEDGER_NAME
+
+    def mark_ready(self) -> None:
+        """The folder is complete; from now on a missing part is damage."""
+        self._format = FolderFormat(self._format.version, self._format.folder_id, ready=True)
+        write_format(self.path, self._format)
+
+    def close(self) -> None:
+        """Let another server have the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> StateFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _make_private(path: Path) -> None:
+    """Make the folder if needed; tighten it to 0700 if it is ours, refuse it if it is not and is open to all.
+
+    A volume that belongs to another user but shuts all others out (as container platforms mount them) is accepted:
+    every file in it is 0600.
+    """
+    if not path.exists():
+        path.mkdir(mode=FOLDER_MODE, parents=True)
+        sync_folder(path.parent)
+    if not path.is_dir():
+        raise FailedPrecondition(f"{path}: not a folder")
+    status = path.stat()
+    if status.st_uid == os.geteuid():
+        if stat.S_IMODE(status.st_mode) != FOLDER_MODE:
+            path.chmod(FOLDER_MODE)
+    elif status.st_mode & stat.S_IRWXO:
+        raise FailedPrecondition(f"{path}: belongs to another user and is open to all; it has to be private")
+
+
+def _hold(path: Path) -> int:
+    """Take the lock, which the kernel lets go when the process ends, however it ends; write our process id into it."""
+    descriptor = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError):  # the number only helps people; a full disk must not keep the server from starting
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        by = f"process {holder}" if holder.isdigit() else "another process"
+        raise FailedPrecondition(f"{path}: the state folder is in use by {by}", folder=path, pid=holder) from None
+    return descriptor

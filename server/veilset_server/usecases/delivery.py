@@ -1,0 +1,224 @@
+"""From a charged release to readers: chunks, manifest, pointer, mark. All steps may be repeated; none costs budget.
+
+Redis holds nothing that cannot be written again from the artefacts, so whatever it loses, reconcile restores.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import structlog
+
+from veilset.core.release.header import ReleaseHeader
+from veilset.core.release.signing import open_manifest
+from veilset.errors import NotFound, ReleaseRejected, StateCorrupted
+from veilset_server.ports import Ledger, ReleaseStore, VectorStore
+from veilset_server.records import ReleaseState, StoredRelease
+from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.usecases.outage import Outage
+from veilset_server.usecases.restoring import Reconciled, Restoring, Rota, chunk_count
+
+CHUNKS_AT_A_TIME = 8
+"""Of 1 MiB, that a periodic pass reads back and compares: what it costs does not grow with what is published."""
+
+log = structlog.get_logger(__name__)
+
+
+class Delivery:
+    """Brings charged releases to the release store, in order, and keeps them there.
+
+    keep: how many of a set's newest releases stay; older ones go after grace_seconds.
+    """
+
+    def __init__(
+        self, ledger: Ledger, files: VectorStore, store: ReleaseStore, keep: int = 2, grace_seconds: int = 600
+    ) -> None:
+        self._ledger = ledger
+        self._files = files
+        self._store = store
+        self._keep = keep
+        self._grace_seconds = grace_seconds
+        self._restoring = Restoring(files, store)
+        self._rota = Rota(CHUNKS_AT_A_TIME)
+        self._damaged: set[tuple[str, int]] = set()
+        self._eviction_policy = ""
+        self.locks = KeyedLocks()
+        self.stopping = False
+        self._listeners: list[tuple[str, Callable[[], object]]] = []
+        self._listening = threading.Lock()
+
+    def deliver_pending(self, set_name: str | None = None) -> int:
+        """Deliver what is charged but not visible, oldest first; returns how many. What the store does not take stays
+        pending, and so do later ones of its set; Unavailable is raised behind the others."""
+        delivered = 0
+        outage = Outage()
+        for release in self._ledger.releases_in_state(ReleaseState.PENDING):
+            if set_name in (None, release.set_name) and release.set_name not in outage.sets:
+                with outage.of(release.set_name):
+                    delivered += self._deliver(release)
+        outage.tell()
+        return delivered
+
+    def _deliver(self, release: StoredRelease) -> bool:
+        with self.locks[release.set_name]:
+            current = self._ledger.get_release(release.set_name, release.sequence)
+            if current.state is not ReleaseState.PENDING:
+                return False
+            name, sequence = release.set_name, release.sequence
+            try:
+                self._store.upload(name, sequence, release.manifest, self._restoring.chunks(release))
+            except (StateCorrupted, ReleaseRejected) as error:  # charged and never visible: it stays charged
+                self._store.expire(name, sequence, chunk_count(release), self._grace_seconds)
+                self._mark(release, ReleaseState.LOST)
+                log.error("release lost", set=name, sequence=sequence, file=error.details.get("file", ""))  # noqa: TRY400
+                return False
+            self._store.move_pointer(name, sequence)
+            self._expire_lost_before(release)
+            self._mark(release, ReleaseState.PUBLISHED)
+            self._retire(release.set_name)
+            return True
+
+    def _mark(self, release: StoredRelease, state: ReleaseState) -> None:
+        self._ledger.mark_release(release.set_id, release.sequence, state)
+        self._tell(release.set_name)
+
+    def _retire(self, set_name: str) -> None:
+        """Let all but the newest releases go, after a grace in which a reader in mid-download finishes."""
+        for sequence in self._ledger.sequences_in_state(set_name, ReleaseState.PUBLISHED)[self._keep :]:
+            release = self._ledger.get_release(set_name, sequence)
+            self._store.expire(set_name, release.sequence, chunk_count(release), self._grace_seconds)
+            self._mark(release, ReleaseState.EXPIRED)
+            self._files.remove_artefact(release.set_id, release.sequence)
+
+    @contextmanager
+    def listening(self, set_name: str, tell: Callable[[], object]) -> Iterator[None]:
+        """The block in which ``tell`` is called, in whatever thread, when a release of the set moves on or the service stops
+        (then `stopping` is true). It must not wait."""
+        listener = set_name, tell
+        with self._listening:
+            self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            with self._listening:
+                self._listeners.remove(listener)
+
+    def _tell(self, set_name: str | None = None) -> None:
+        with self._listening:
+            for listened_to, tell in self._listeners:
+                if set_name in (None, listened_to):
+                    tell()
+
+    def stop_waiting(self) -> None:
+        """The service stops: whoever waits is answered now."""
+        self.stopping = True
+        self._tell()
+
+    @property
+    def damaged(self) -> int:
+        """How many published releases could not be restored, and no comparison of everything has found whole since."""
+        return len(self._damaged)
+
+    def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> Reconciled:
+        """Write again what the store lost or changed of the published releases.
+
+        whole: compare every chunk's content; else lengths, manifests, and the content of a few chunks, of others each
+        time. Newest first, so that the pointer never comes by an older release. Raises Unavailable.
+        """
+        checked = restored = 0
+        outage = Outage()
+        self._store.ping()  # an outage is noticed, and logged by the worker, before anybody publishes
+        self._warn_of_eviction()
+        self._retire_overdue(set_name)
+        published = self._ledger.releases_in_state(ReleaseState.PUBLISHED)
+        releases = [release for release in reversed(published) if set_name in (None, release.set_name)]
+        headers = [open_manifest(release.manifest) for release in releases]
+        self._forget_damaged_but(set_name, {(release.set_name, release.sequence) for release in releases})
+        unrestorable = []
+        places = ((header.set_name, header.sequence, len(header.chunk_sha256)) for header in headers)
+        turn = set() if whole else self._rota.turn(places)
+        for release, header in zip(releases, headers, strict=True):
+            name, sequence = release.set_name, release.sequence
+            chunks = range(len(header.chunk_sha256))
+            compare = chunks if whole else [index for index in chunks if (name, sequence, index) in turn]
+            try:
+                checked += 1
+                with outage.of(name):
+                    restored += self._restore(release, header, compare)
+                    if whole:  # else it may not have been looked at where it is damaged
+                        self._damaged.discard((name, sequence))
+            except (StateCorrupted, NotFound) as error:  # the others still can be
+                file = error.details.get("file", "")
+                log.error("cannot restore", set=name, sequence=sequence, reason=error.reason, file=file)  # noqa: TRY400
+                self._damaged.add((name, sequence))
+                unrestorable.append((name, sequence))
+        outage.tell()
+        return Reconciled(checked, restored, tuple(unrestorable))
+
+    def _forget_damaged_but(self, set_name: str | None, published: Collection[tuple[str, int]]) -> None:
+        """What is gone or retired since needs no restoring."""
+        for place in tuple(self._damaged):  # another pass may be adding
+            if set_name in (None, place[0]) and place not in published:
+                self._damaged.discard(place)
+
+    def _warn_of_eviction(self) -> None:
+        policy, before = self._store.evicts(), self._eviction_policy
+        if policy and policy != before:
+            log.warning("Redis may evict releases; set its maxmemory-policy to noeviction", policy=policy)
+        self._eviction_policy = policy
+
+    def _retire_overdue(self, set_name: str | None) -> None:
+        """Retire what a crash left between a release's mark and the retirement of its predecessors."""
+        counts = Counter(release.set_name for release in self._ledger.releases_in_state(ReleaseState.PUBLISHED))
+        for name in [name for name, count in counts.items() if count > self._keep and set_name in (None, name)]:
+            with self.locks[name]:
+                self._retire(name)
+
+    def _restore(self, release: StoredRelease, header: ReleaseHeader, compare: Collection[int]) -> int:
+        """Returns how many keys were restored; the pointer counts as one."""
+        with self.locks[release.set_name]:
+            current = self._ledger.get_release(release.set_name, release.sequence)
+            if current.state is not ReleaseState.PUBLISHED:
+                return 0  # deleted or retired meanwhile
+            return self._restoring.restore(release, header, compare)
+
+    def let_lost_go(self, set_name: str) -> None:
+        """After a confirmed loss: let go of the releases that only the store still knew, but for the one that it points at.
+
+        That one was charged and is signed; readers who have seen it would refuse whatever the pointer could be moved back
+        to. It goes when the next release takes its place. Raises Unavailable.
+        """
+        with self.locks[set_name]:
+            newest = next(iter(self._ledger.list_releases(set_name, 0, 1)), None)
+            lost = range(newest.sequence + 1 if newest else 1, self._ledger.next_sequence(set_name))
+            shown = self._store.latest(set_name)
+            self._expire_lost(set_name, [sequence for sequence in lost if sequence != shown])
+
+    def _expire_lost_before(self, release: StoredRelease) -> None:
+        """Sequences below a release that no release in the ledger has."""
+        before = next(iter(self._ledger.list_releases(release.set_name, release.sequence, 1)), None)
+        first = before.sequence + 1 if before else 1
+        self._expire_lost(release.set_name, range(first, release.sequence))
+
+    def _expire_lost(self, set_name: str, sequences: Iterable[int]) -> None:
+        for sequence in sequences:
+            count = self._stored_chunks(set_name, sequence)
+            if count is not None:
+                self._store.expire(set_name, sequence, count, self._grace_seconds)
+
+    def _stored_chunks(self, set_name: str, sequence: int) -> int | None:
+        """How many chunks the store's own manifest tells; None if there is none, and no reader finds its bits then."""
+        with suppress(NotFound, ReleaseRejected):
+            return len(open_manifest(self._store.manifest(set_name, sequence)).chunk_sha256)
+        return None
+
+    def forget(self, set_name: str, releases: Sequence[StoredRelease]) -> None:
+        """Remove a set's pointer and releases from the store; the caller holds ``locks[set_name]``. Raises Unavailable."""
+        counts: dict[int, int | None] = {release.sequence: chunk_count(release) for release in releases}
+        for sequence in range(1, self._ledger.next_sequence(set_name)):  # a confirmed loss may have left some
+            if sequence not in counts:
+                counts[sequence] = self._stored_chunks(set_name, sequence)
+        self._store.remove(set_name, [(sequence, count) for sequence, count in counts.items() if count is not None])

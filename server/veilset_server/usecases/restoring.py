@@ -1,0 +1,109 @@
+"""One release in the store, compared with what was charged; what is gone or another is written again from the artefact.
+
+The pointer moves to nothing but a release that was found whole in the same breath, every chunk compared by its hash. So a
+release whose artefact is damaged keeps what the store still has of it, and gets back what is whole in the artefact; where
+both are damaged in the same chunk it never becomes what readers are pointed at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader, check_chunk
+from veilset.core.release.redis_keys import MANIFEST
+from veilset.core.release.signing import open_manifest
+from veilset.errors import ReleaseRejected, StateCorrupted
+from veilset_server.ports import ReleaseStore, VectorStore
+from veilset_server.records import StoredRelease
+
+Place = tuple[str, int, int]
+"""Set, sequence, chunk."""
+
+
+class Reconciled(NamedTuple):
+    """What a comparison of the store with the ledger came to.
+
+    checked: releases looked at. restored: keys written again. unrestorable: (set, sequence) of the releases that the store
+    lacks in part, or has otherwise than they were signed, and whose artefact is damaged, so that readers find nothing.
+    """
+
+    checked: int
+    restored: int
+    unrestorable: tuple[tuple[str, int], ...] = ()
+
+
+def chunk_count(release: StoredRelease) -> int:
+    """Number of chunks of a release."""
+    return len(open_manifest(release.manifest).chunk_sha256)
+
+
+class Restoring:
+    """Reads artefacts and compares the store with them."""
+
+    def __init__(self, files: VectorStore, store: ReleaseStore) -> None:
+        self._files = files
+        self._store = store
+
+    def chunks(self, release: StoredRelease) -> Iterator[bytes]:
+        """The release's bits from its artefact, each chunk checked. Raises StateCorrupted naming the file."""
+        header = open_manifest(release.manifest)
+        return (chunk for _, chunk in self._chunks(release, header, range(len(header.chunk_sha256))))
+
+    def _chunks(
+        self, release: StoredRelease, header: ReleaseHeader, wanted: Collection[int]
+    ) -> Iterator[tuple[int, bytes]]:
+        name = self._files.artefact_name(release.set_id, release.sequence)
+        for index, chunk in enumerate(self._files.read_artefact(release.set_id, release.sequence, CHUNK_BYTES)):
+            if index in wanted:
+                try:
+                    checked = check_chunk(header, index, chunk)
+                except ReleaseRejected:
+                    raise StateCorrupted(f"{name}: damaged (chunk {index} is not what was signed)", file=name) from None
+                yield index, checked
+
+    def restore(self, release: StoredRelease, header: ReleaseHeader, compare: Collection[int]) -> int:
+        """Make the release's keys what they should be, and the pointer point at it or further; returns how many were not.
+
+        header: the release's own. compare: chunks to compare by content; all others by their length. Where the pointer has
+        to move, all are compared.
+        Raises StateCorrupted (a chunk of it is damaged in the artefact as well: the pointer stays), Unavailable.
+        """
+        behind = self._store.latest(release.set_name) < release.sequence
+        wrong = set(
+            self._store.missing_chunks(release.set_name, release.sequence, release.manifest, header.chunk_sizes)
+        )
+        compare = range(len(header.chunk_sha256)) if behind else compare
+        sha256 = {index: header.chunk_sha256[index] for index in compare if index not in wrong}
+        wrong.update(self._store.changed_chunks(release.set_name, release.sequence, sha256))
+        if wrong:
+            self._write_again(release, header, wrong)
+        if behind:
+            self._store.move_pointer(release.set_name, release.sequence)
+        return len(wrong) + behind
+
+    def _write_again(self, release: StoredRelease, header: ReleaseHeader, wrong: set[int]) -> None:
+        """Damage elsewhere in the artefact keeps nothing from being restored."""
+        if wrong - {MANIFEST}:
+            for index, chunk in self._chunks(release, header, wrong):
+                self._store.restore(release.set_name, release.sequence, index, chunk)
+        if MANIFEST in wrong:
+            self._store.restore(release.set_name, release.sequence, MANIFEST, release.manifest)
+
+
+class Rota:
+    """Whose turn it is to be compared by content: a few chunks each time, all of them in the end."""
+
+    def __init__(self, chunks_at_a_time: int) -> None:
+        self._chunks_at_a_time = chunks_at_a_time
+        self._last: Place = ("", 0, 0)
+
+    def turn(self, releases: Iterable[tuple[str, int, int]]) -> set[Place]:
+        """The next chunks of these releases (set, sequence, number of chunks)."""
+        places = sorted((name, sequence, index) for name, sequence, count in releases for index in range(count))
+        start = bisect_right(places, self._last)
+        turn = (places[start:] + places[:start])[: self._chunks_at_a_time]
+        if turn:
+            self._last = turn[-1]
+        return set(turn)

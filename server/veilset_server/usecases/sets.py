@@ -1,0 +1,224 @@
+"""Creating, describing and deleting sets, and their budgets. Reads no element."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from veilset.core.encodings.bloom.planning import planner
+from veilset.core.params import (
+    MAX_BUDGET_EPSILON,
+    MAX_SIZE,
+    FilterParameters,
+    HashScheme,
+    Normalization,
+    PrivacyParameters,
+    check_integer,
+    check_key_check,
+    check_name,
+)
+from veilset.core.privacy.budget import charge_delta, format_nano_epsilon, to_nano_epsilon
+from veilset.errors import FailedPrecondition, InvalidInput, LimitExceeded, NotFound, PoorUtility
+from veilset_server.ports import Clock, Entropy, Ledger, VectorStore
+from veilset_server.records import SetDescription, StoredSet
+from veilset_server.usecases.delivery import Delivery
+from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.usecases.rollback import RollbackGuard
+
+MAX_SEQUENCE = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SetRequest:
+    """A set as asked for; 0, None or "" mean "choose for me" as in membership.proto's CreateSetRequest."""
+
+    name: str
+    size: int
+    privacy: PrivacyParameters
+    bits: int = 0
+    hashes: int = 0
+    max_bytes: int = 0
+    scheme: HashScheme = HashScheme.MMH3
+    seed: int | None = None
+    key_check: str = ""
+    normalization: Normalization = Normalization.NONE
+    account: str = ""
+    budget_epsilon: float = 0.0
+    budget_delta: float | None = None
+    allow_poor_utility: bool = False
+    owner: str = ""
+
+    @property
+    def account_name(self) -> str:
+        """The budget account: the set's own unless another is named."""
+        return self.account or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SetLimits:
+    """What one service accepts: the longest vector in bits, and the number of sets, in all and of one owner."""
+
+    max_bits: int = 1 << 35
+    max_sets: int = 10_000
+    max_sets_of_owner: int | None = None
+
+
+class Sets:
+    """Creates and deletes sets. ``set_locks`` guard the raw vectors."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        files: VectorStore,
+        entropy: Entropy,
+        clock: Clock,
+        set_locks: KeyedLocks,
+        delivery: Delivery,
+        guard: RollbackGuard,
+        limits: SetLimits,
+    ) -> None:
+        self._ledger = ledger
+        self._files = files
+        self._entropy = entropy
+        self._clock = clock
+        self._set_locks = set_locks
+        self._delivery = delivery
+        self._guard = guard
+        self._limits = limits
+
+    def plan(self, request: SetRequest) -> planner.Plan:
+        """The filter that the set would have, with the rates to expect. May search for seconds; waits for nobody.
+
+        Raises InvalidInput, PoorUtility (unless allowed), LimitExceeded.
+        """
+        check_name("name", request.name)
+        if request.scheme is HashScheme.BLAKE2B and not request.key_check:
+            raise InvalidInput("key_check", f"given with scheme {request.scheme}, so that a wrong secret is noticed")
+        check_key_check(request.key_check, request.scheme)
+        check_name("account", request.account_name)
+        plan = self._plan(request)
+        if plan.bits > self._limits.max_bits:
+            raise LimitExceeded(
+                f"bits: {plan.bits} are more than this service's limit of {self._limits.max_bits}",
+                field="bits",
+                limit=self._limits.max_bits,
+            )
+        if plan.efficiency < planner.MINIMUM_EFFICIENCY and not request.allow_poor_utility:
+            raise _poor(request, plan)
+        return plan
+
+    def create(self, request: SetRequest, plan: planner.Plan) -> StoredSet:
+        """Create an empty set as planned, and its budget account.
+
+        Raises InvalidInput, AlreadyExists, FailedPrecondition, LimitExceeded, StorageFull; nothing is left behind then.
+        """
+        privacy = request.privacy
+        budget_epsilon = request.budget_epsilon or privacy.epsilon
+        if not privacy.epsilon <= budget_epsilon <= MAX_BUDGET_EPSILON:
+            allowed = f"a number in [epsilon ({privacy.epsilon:g}), {MAX_BUDGET_EPSILON:g}]"
+            raise InvalidInput("budget_epsilon", allowed, budget_epsilon)
+        seed = self._entropy.seed32() if request.seed is None else request.seed
+        description = SetDescription(
+            name=request.name,
+            filter=FilterParameters(plan.bits, plan.hashes, request.scheme, seed, request.key_check),
+            privacy=privacy,
+            normalization=request.normalization,
+            account=request.account_name,
+            created_at_us=self._clock.now_us(),
+            declared_size=request.size,
+            shared_seed=request.seed is not None,
+            owner=request.owner,
+        )
+        self._refuse_smaller_account(request)
+        budget = to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon)
+        with self._delivery.locks[request.name]:  # nobody deletes the set before it has its vector
+            quotas = self._limits.max_sets, self._limits.max_sets_of_owner
+            stored = self._ledger.create_set(description, *budget, *quotas)
+            try:
+                self._files.create_vector(stored.set_id, description.filter.vector_bytes)
+            except BaseException:
+                self._ledger.delete_set(request.name)
+                self._files.remove_set(stored.set_id)
+                raise
+        return stored
+
+    def _plan(self, request: SetRequest) -> planner.Plan:
+        check_integer("size", request.size, 1, MAX_SIZE)
+        if bool(request.bits) != bool(request.hashes):
+            raise InvalidInput("bits" if request.hashes else "hashes", "given together with the other, or neither")
+        if request.bits:
+            return planner.evaluate(request.size, request.privacy, request.bits, request.hashes)
+        wanted = planner.PlanRequest(
+            request.size,
+            request.privacy,
+            max_bytes=request.max_bytes or None,
+            min_efficiency=0.0 if request.allow_poor_utility else planner.MINIMUM_EFFICIENCY,
+        )
+        if wanted.limit_bits > self._limits.max_bits:
+            wanted = replace(wanted, max_bytes=self._limits.max_bits // 8)
+        return planner.plan(wanted)
+
+    def _refuse_smaller_account(self, request: SetRequest) -> None:
+        """An account that is there keeps its budget; asking for more than it has is a mistake to be told at once."""
+        with suppress(NotFound):
+            self._ledger.get_set(request.name)
+            return  # the ledger says that it exists already
+        name = request.account_name
+        try:
+            account = self._ledger.get_account(name)
+        except NotFound:
+            return
+        if request.budget_epsilon and to_nano_epsilon(request.budget_epsilon) > account.total_nano_epsilon:
+            raise FailedPrecondition(
+                f"budget_epsilon: the account {name} exists with a total epsilon of "
+                f"{format_nano_epsilon(account.total_nano_epsilon)}; raise it first, or name another account",
+                field="budget_epsilon",
+            )
+
+    def delete(self, name: str) -> None:
+        """Delete a set, its raw vector and its releases; its charges stay.
+
+        The releases go from the release store first: if it cannot be reached nothing is deleted, and a crash behind
+        that step leaves a set whose releases the next reconcile restores. What Redis shows of the set may be the only
+        evidence that the ledger was rolled back, so while it shows more than the ledger knows nothing is deleted. Raises
+        InvalidInput, NotFound, Unavailable, StateRolledBack, FailedPrecondition (another service's releases are there).
+        """
+        stored = self._ledger.get_set(check_name("name", name))
+        self._guard.check(name, stored.description.account)  # under no lock: Redis may hang
+        with self._set_locks[stored.set_id]:  # before the name's, which then nobody holds while uploads are merged
+            releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)  # nobody can add to them any more
+            with self._delivery.locks[name]:  # nobody delivers its releases, or makes a set of that name, meanwhile
+                self._ledger.get_set_by_id(stored.set_id)  # another may have deleted it, and a new one bear its name
+                self._delivery.forget(name, releases)
+                self._ledger.delete_set(name)
+            self._files.remove_set(stored.set_id)  # by its id, which no other set ever gets
+            for release in releases:
+                self._files.remove_artefact(release.set_id, release.sequence)
+
+
+def _delta_budget(request: SetRequest, budget_epsilon: float) -> Fraction:
+    """As many deltas as the budget holds epsilons, unless given."""
+    delta = charge_delta(request.privacy.delta)
+    if request.budget_delta is None:
+        return delta * int(budget_epsilon / request.privacy.epsilon + 1e-9)
+    if not request.privacy.delta <= request.budget_delta <= 1:
+        raise InvalidInput("budget_delta", f"a number in [delta ({request.privacy.delta:g}), 1]", request.budget_delta)
+    return charge_delta(request.budget_delta)
+
+
+def _poor(request: SetRequest, plan: planner.Plan) -> PoorUtility:
+    better = planner.plan(planner.PlanRequest(request.size, request.privacy, min_efficiency=0.0))
+    return PoorUtility(
+        f"bits and hashes: {plan.bits} bits and {plan.hashes} hashes at epsilon {request.privacy.epsilon:g} answer with "
+        f"TPR {plan.true_positive_rate:.3f} and FPR {plan.false_positive_rate:.3f}, an efficiency of "
+        f"{plan.efficiency:.3f}; {better.bits} bits and {better.hashes} hashes reach {better.efficiency:.3f}. "
+        "Set allow_poor_utility to create it all the same",
+        field="bits",
+        efficiency=plan.efficiency,
+        true_positive_rate=plan.true_positive_rate,
+        false_positive_rate=plan.false_positive_rate,
+        better_bits=better.bits,
+        better_hashes=better.hashes,
+        better_efficiency=better.efficiency,
+    )
