@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, which shall not compile everything anew
 
-.PHONY: help demo test lint audit bench faults large spark security soak deploy-check fuzz tutorials setup setup-demo clean
+.PHONY: help demo docs test lint audit bench faults large spark security soak deploy-check fuzz tutorials setup setup-demo clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,12 +38,19 @@ demo: setup-demo ## The main job on a real list; DEMO_FILE=list.txt takes yours.
 test: setup ## All tests but the long suites, in under five minutes.
 	$(BIN)/python -m pytest -m 'not audit and not faults and not large and not spark and not soak and not deploy and not security' -n 4 --dist loadfile
 
-lint: setup ## ruff, mypy --strict, import-linter, buf.
+lint: setup ## ruff, mypy --strict, import-linter, buf, spelling.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell client server protos docs deploy tests README.md CHANGELOG.md
 	cd protos && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code
+
+docs: setup ## The API reference of library and service, into build/docs.
+	mkdir -p build/docs
+	$(BIN)/python -W error -m pdoc -o build/docs/library veilset '!veilset.core' '!veilset.cli' '!veilset.v1' '!veilset.jitter'
+	$(BIN)/buf build protos -o build/docs/contract.binpb --as-file-descriptor-set
+	cd docs && ../$(BIN)/sabledocs
 
 audit: setup ## The long statistical audit.
 	$(BIN)/python -m pytest -m audit -s

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
     from veilset.errors import VeilsetError
 
+__version__: str
+
 __all__ = [
     "Adjacency",
     "Calibration",

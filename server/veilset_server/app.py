@@ -116,7 +116,7 @@ async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
 
 
 async def _tasks_ended() -> None:
-    """gRPC's stop does not wait for calls that it cut: the end of the loop would cut them again, and gRPC write a traceback."""
+    """GRPC's stop does not wait for calls that it cut: the end of the loop would cut them again, and gRPC write a traceback."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     if rest:
         await asyncio.wait(rest, timeout=LAST_WORDS_SECONDS / 2)

@@ -90,10 +90,10 @@ class Ledger(Protocol):
         """The upload of that id, made if new. Raises NotFound if the set is gone, LimitExceeded if a new one passes the quota."""
 
     def accept_upload(self, set_id: int, upload_id: str, count: int) -> None:
-        """open → merging: the upload's elements are on disk and will be part of the set whatever happens now."""
+        """Open → merging: the upload's elements are on disk and will be part of the set whatever happens now."""
 
     def finish_upload(self, set_id: int, upload_id: str, new_elements: int, vector_root: bytes) -> None:
-        """merging → finished, proven_size grows by ``new_elements``, and the raw vector has to be that of ``vector_root``."""
+        """Merging → finished, proven_size grows by ``new_elements``, and the raw vector has to be that of ``vector_root``."""
 
     def vector_record(self, set_id: int) -> VectorRecord:
         """What the set's raw vector has to be."""

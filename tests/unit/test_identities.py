@@ -52,7 +52,7 @@ def test_an_empty_file_is_one_that_knows_nobody() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("certificate = ", "certificat = "), "entry 1: must be a table of certificate, name, roles, sets"),
+        (("certificate = ", "certificates = "), "entry 1: must be a table of certificate, name, roles, sets"),
         (("URI:", "IP:"), "entry 1: certificate: must be one of URI, DNS, EMAIL, CN"),
         (("URI:spiffe://example.org/crm", "URI:"), "entry 1: certificate: must be"),
         (("URI:spiffe://example.org/crm", "CN:ops"), "entry 2: certificate: must be named once only"),

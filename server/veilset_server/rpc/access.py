@@ -40,7 +40,7 @@ def make_gate(settings: Settings, clock: Clock) -> Gate:
 
 
 def channel_options(settings: Settings) -> list[tuple[str, int]]:
-    """gRPC's own limits: they hold before the gate sees a call."""
+    """GRPC's own limits: they hold before the gate sees a call."""
     return [
         ("grpc.max_receive_message_length", settings.limits.max_message_bytes),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
