@@ -175,7 +175,7 @@ class UploadSpool(Protocol):
         """Elements in those batches."""
 
     def append(self, sequence: int, digests: NDArray[np.uint64]) -> None:
-        """Hold the next batch, shape (n, 2).
+        """Hold the next batch, shape (n,).
 
         Raises OutOfSequence (not sequence + 1, or another stream goes on with the upload), NotFound (it was dropped),
         StorageFull (nothing held).
@@ -188,7 +188,7 @@ class UploadSpool(Protocol):
         """Return once everything held is on disk. Raises OutOfSequence and NotFound as ``append`` does."""
 
     def read(self) -> Iterator[NDArray[np.uint64]]:
-        """The digests again, in chunks of shape (n, 2)."""
+        """The digests again, in chunks of shape (n,)."""
 
     def close(self) -> None:
         """Let go of the file; what is held stays."""

@@ -113,7 +113,7 @@ def fill_and_publish(world: World, stub: MembershipServiceStub) -> None:
     world.seed = stub.GetSet(pb.GetSetRequest(name="members")).set.filter.seed
     for number, elements in enumerate(uploads()):
         packed = hashed(elements, world.seed)
-        batches = [raw_batch(1, elements[:3000]), digest_batch(2, packed[3000 * 16 :])]
+        batches = [raw_batch(1, elements[:3000]), digest_batch(2, packed[3000 * 8 :])]
         last = finish(len(elements), packed)
         opened = open_upload("members", f"upload {number}")
         world.statuses.append(seen.stream(stub.AddElements, opened, *batches, last))
@@ -141,7 +141,7 @@ def fail_on_streams(world: World, stub: MembershipServiceStub) -> None:
             [raw_batch(1, marked), raw_batch(2, [*marked, b""])],
             [raw_batch(1, [*marked, MARK * 400])],
             [digest_batch(1, MARK + packed)],
-            [digest_batch(1, packed), finish(20, packed[16:])],
+            [digest_batch(1, packed), finish(20, packed[8:])],
             [digest_batch(1, packed), finish(21, packed)],
             [digest_batch(1, packed)],
             [raw_batch(1, [*marked, leaky_service.BREAK])],

@@ -116,7 +116,7 @@ def test_a_finish_that_disagrees_discards_the_upload(
 ) -> None:
     """Producer and service do not have the same elements, so both start over, under the same name if they like."""
     packed = hashed(ELEMENTS[:10], shape.seed)
-    last = finish(9, packed) if mismatch == "count" else finish(10, packed[16:])
+    last = finish(9, packed) if mismatch == "count" else finish(10, packed[8:])
     with RawUpload(stub, open_upload(set_name, "u"), digest_batch(1, packed), last) as stream:
         failure = stream.failure()
         assert (failure.code, failure.reason) == ("ABORTED", "UPLOAD_MISMATCH")

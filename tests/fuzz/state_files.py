@@ -64,7 +64,7 @@ def seeds() -> Iterator[bytes]:
         path.unlink(missing_ok=True)
         with closing(SpoolFile(path, 7, HASH)) as spool:
             for batch in range(1, batches + 1):
-                spool.append(batch, np.arange(8, dtype=np.uint64).reshape(4, 2))
+                spool.append(batch, np.arange(4, dtype=np.uint64))
         yield b"\0" + path.read_bytes()
     path.unlink()
     with closing(VectorSpoolFile(path, 7, HASH)) as chunks:
@@ -136,7 +136,7 @@ def _spool(content: bytes) -> None:
     try:
         with closing(SpoolFile(_file("spool", content), 7, HASH)) as spool:
             assert sum(len(batch) for batch in spool.read()) == spool.elements
-            spool.append(spool.sequence + 1, np.zeros((1, 2), np.uint64))
+            spool.append(spool.sequence + 1, np.zeros(1, np.uint64))
     except StateCorrupted:
         pass
 

@@ -15,11 +15,9 @@ from google.protobuf.message import Message
 from grpc_status import rpc_status
 
 from veilset.core.elements.hashing import digests
-from veilset.core.params import HashScheme
+from veilset.core.params import DIGEST_BYTES, HashScheme
 
 SECONDS = 30.0
-HALF = 8
-"""Bytes of half a digest: long enough that it never comes up by chance."""
 
 
 @dataclass(slots=True)
@@ -82,22 +80,22 @@ class Seen:
         ]
 
     def find_digests(self, elements: Sequence[bytes], seed: int) -> list[bytes]:
-        """Elements of whose digest a half occurs: as bytes (in base64 or escaped too), in hexadecimal, or as a number in either
+        """Elements whose digest occurs: as bytes (in base64 or escaped too), in hexadecimal, or as a number in either
         byte order."""
-        halves = digests(elements, HashScheme.MMH3, seed)
+        hashed = digests(elements, HashScheme.MMH3, seed)
         haystack = unveiled([*self.words, *self.blobs])
-        windows = _windows(haystack, HALF)
-        texts = _windows([text.lower() for text in haystack], 2 * HALF)
+        windows = _windows(haystack, DIGEST_BYTES)
+        texts = _windows([text.lower() for text in haystack], 2 * DIGEST_BYTES)
         numbers = self.numbers | {int(run) for text in self.words for run in re.findall(rb"\d{10,20}", text)}
 
-        def occurs(half: int) -> bool:
-            shapes = (half.to_bytes(HALF, "little"), half.to_bytes(HALF, "big"))
+        def occurs(digest: int) -> bool:
+            shapes = (digest.to_bytes(DIGEST_BYTES, "little"), digest.to_bytes(DIGEST_BYTES, "big"))
             return any(
                 shape in windows or shape.hex().encode() in texts or int.from_bytes(shape, "little") in numbers
                 for shape in shapes
             )
 
-        return [element for element, both in zip(elements, halves.tolist(), strict=True) if any(map(occurs, both))]
+        return [element for element, digest in zip(elements, hashed.tolist(), strict=True) if occurs(digest)]
 
     def find_number(self, number: float) -> list[str]:
         """Where a number stands: by itself in words, or as a field of a message (within 1e-9 of it)."""

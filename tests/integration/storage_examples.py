@@ -121,7 +121,7 @@ def whole(files: VectorFiles, set_id: int, length: int) -> bytes:
 
 def digests_of(batch: int, count: int = 5) -> NDArray[np.uint64]:
     """The digests of one batch, the same each time."""
-    return np.random.default_rng(batch).integers(0, 1 << 64, (count, 2), np.uint64)
+    return np.random.default_rng(batch).integers(0, 1 << 64, count, np.uint64)
 
 
 def start_worker(command: str, folder: Path, argument: str) -> subprocess.Popen[str]:

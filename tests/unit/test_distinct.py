@@ -16,12 +16,12 @@ from veilset._reader.distinct import FILES, DistinctDigests
 from veilset.core.elements.hashing import digests
 
 
-def distinct_of(batches: Sequence[NDArray[np.uint64]], memory_digests: int) -> list[tuple[int, ...]]:
+def distinct_of(batches: Sequence[NDArray[np.uint64]], memory_digests: int) -> list[int]:
     """What comes out, sorted."""
     with DistinctDigests(memory_digests) as collected:
         for batch in batches:
             collected.add(batch)
-        return sorted(tuple(row) for found in collected.batches() for row in found.tolist())
+        return sorted(digest for found in collected.batches() for digest in found.tolist())
 
 
 @settings(deadline=None, max_examples=50)
@@ -29,7 +29,7 @@ def distinct_of(batches: Sequence[NDArray[np.uint64]], memory_digests: int) -> l
 def test_every_digest_comes_out_once(numbers: list[list[int]], memory_digests: int) -> None:
     """However often and in whatever batches it went in, through files or not."""
     batches = [digests([b"%d" % number for number in batch]) for batch in numbers]
-    expected = {tuple(row) for batch in batches for row in batch.tolist()}
+    expected = {digest for batch in batches for digest in batch.tolist()}
     assert distinct_of(batches, memory_digests) == sorted(expected)
 
 

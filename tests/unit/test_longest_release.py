@@ -78,7 +78,7 @@ def test_bits_of_the_longest_vector_are_set_where_they_belong(kernel: bool, tmp_
 
 def test_positions_reach_the_last_chunk() -> None:
     """A hundred thousand of them lie in every 256th part of the vector, and none outside of it."""
-    hashed = np.random.default_rng(5).integers(0, 1 << 64, (100_000, 2), dtype=np.uint64)
+    hashed = np.random.default_rng(5).integers(0, 1 << 64, 100_000, dtype=np.uint64)
     found = positions(hashed, MAX_BITS, 1).ravel()
     assert int(found.max()) < MAX_BITS
     assert len(np.unique(found >> np.uint64(32))) == 256

@@ -86,7 +86,7 @@ def digests() -> Iterator[dict[str, Any]]:
 def places() -> Iterator[dict[str, Any]]:
     """Digests of every sort under every shape."""
     made = [digest("mmh3-1", 0, b"", element) for element in DATA[1:5]]
-    for hashed in (bytes(16), b"\xff" * 16, bytes(8) + b"\x02" + bytes(7), *made):
+    for hashed in (bytes(8), b"\xff" * 8, bytes(7) + b"\x80", *made):
         for bits, hashes in SHAPES:
             yield {"digest": hashed.hex(), "bits": bits, "hashes": hashes, "positions": positions(hashed, bits, hashes)}
 

@@ -22,11 +22,11 @@ _MASK = (1 << 64) - 1
 
 
 def digest(scheme: str, seed: int, key: bytes, element: bytes) -> bytes:
-    """16 bytes."""
+    """8 bytes."""
     if scheme == "mmh3-1":
-        return murmur3_x64_128(element, seed)
+        return murmur3_x64_128(element, seed)[:8]
     salt = seed.to_bytes(16, "little")
-    return hashlib.blake2b(element, digest_size=16, key=key, salt=salt, person=b"veilset-1".ljust(16, b"\0")).digest()
+    return hashlib.blake2b(element, digest_size=8, key=key, salt=salt, person=b"veilset-1".ljust(16, b"\0")).digest()
 
 
 def key_check(key: bytes) -> bytes:
@@ -36,10 +36,10 @@ def key_check(key: bytes) -> bytes:
 
 def positions(hashed: bytes, bits: int, hashes: int) -> list[int]:
     """k positions below m."""
-    h1, h2 = int.from_bytes(hashed[:8], "little"), int.from_bytes(hashed[8:], "little")
-    found = []
-    for i in range(hashes):
-        z = h1 + i * (h2 | 1) & _MASK
+    h = int.from_bytes(hashed, "little")
+    found = [h * bits >> 64]
+    for i in range(1, hashes):
+        z = h + i * 0x9E3779B97F4A7C15 & _MASK
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
         z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
         found.append(((z ^ z >> 31) * bits) >> 64)

@@ -21,7 +21,7 @@ from veilset.errors import InvalidInput
 def digest_batches(
     elements: Iterable[Element], shape: FilterParameters, profile: Normalization, key: bytes | None
 ) -> Iterator[NDArray[np.uint64]]:
-    """Digests of the normalised elements, batch by batch, each uint64 (n, 2), in bounded memory.
+    """Digests of the normalised elements, batch by batch, each uint64 (n,), in bounded memory.
 
     elements: what `veilset._input.columns.batches` takes. Raises InvalidInput naming the position, counted from 0, of what is
     no element; the element itself is not repeated.

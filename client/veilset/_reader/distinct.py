@@ -16,25 +16,26 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-MEMORY_DIGESTS = 1 << 20  # 16 MiB, several times that while they are sorted
+from veilset.core.elements.hashing import sorted_distinct
+
+MEMORY_DIGESTS = 1 << 20  # 8 MiB, twice that while they are sorted
 FILES = 64
 
 _RANGE_SHIFT = np.uint64(64 - 6)
 
-Digests = NDArray[np.uint64]  # (n, 2), as `core.elements.hashing.digests` gives them
+Digests = NDArray[np.uint64]  # (n,), as `core.elements.hashing.digests` gives them
 
 
 class DistinctDigests:
     """Collects digests; use it as a context manager, `add` batches, then go through `batches` once.
 
-    memory_digests: how many to hold in memory before files are used. Two digests count as one if their first 64 bits agree,
-    which for n different elements happens by chance n²/2^65 times. Raises OSError where a file cannot be written.
+    memory_digests: how many to hold in memory before files are used. Raises OSError where a file cannot be written.
     """
 
     def __init__(self, memory_digests: int = MEMORY_DIGESTS) -> None:
         self._memory_digests = memory_digests
         self._held: list[Digests] = []
-        self._rows = 0
+        self._count = 0
         self._files: list[IO[bytes]] = []
         self._stack = ExitStack()
 
@@ -47,45 +48,39 @@ class DistinctDigests:
         self._stack.close()
 
     def add(self, hashed: Digests) -> None:
-        """Take a batch of digests, shape (n, 2)."""
+        """Take a batch of digests, shape (n,)."""
         self._held.append(hashed)
-        self._rows += len(hashed)
-        if self._rows > self._memory_digests:
-            rows = self._take_held()
-            if len(rows) > self._memory_digests // 2:
-                self._spill(rows)
+        self._count += len(hashed)
+        if self._count > self._memory_digests:
+            digests = self._take_held()
+            if len(digests) > self._memory_digests // 2:
+                self._spill(digests)
             else:  # mostly repetitions
-                self._held, self._rows = [rows], len(rows)
+                self._held, self._count = [digests], len(digests)
 
     def batches(self) -> Iterator[Digests]:
         """Every distinct digest once, in batches of no particular order."""
-        rows = self._take_held()
+        digests = self._take_held()
         if not self._files:
-            yield rows
+            yield digests
             return
-        self._spill(rows)
+        self._spill(digests)
         for file in self._files:
             file.seek(0)
-            yield _unique(np.frombuffer(file.read(), dtype=np.uint64).reshape(-1, 2))
+            yield sorted_distinct(np.frombuffer(file.read(), dtype=np.uint64))
 
     def _take_held(self) -> Digests:
-        rows = _unique(np.concatenate(self._held)) if self._held else np.zeros((0, 2), dtype=np.uint64)
-        self._held, self._rows = [], 0
-        return rows
+        digests = sorted_distinct(np.concatenate(self._held)) if self._held else np.zeros(0, dtype=np.uint64)
+        self._held, self._count = [], 0
+        return digests
 
-    def _spill(self, rows: Digests) -> None:
-        """Append sorted rows to the files of their ranges."""
+    def _spill(self, digests: Digests) -> None:
+        """Append sorted digests to the files of their ranges."""
         if not self._files:
             for _ in range(FILES):
                 file = self._stack.enter_context(tempfile.TemporaryFile(prefix="veilset-"))  # noqa: SIM115 - the stack closes it
                 self._files.append(file)
-        ranges = (rows[:, 0] >> _RANGE_SHIFT).astype(np.int64)
+        ranges = (digests >> _RANGE_SHIFT).astype(np.int64)
         ends = np.searchsorted(ranges, np.arange(FILES + 1))
         for part, start, end in zip(self._files, ends[:-1], ends[1:], strict=True):
-            part.write(rows[start:end].tobytes())
-
-
-def _unique(rows: Digests) -> Digests:
-    """Rows of different first halves, sorted by them."""
-    _, first = np.unique(rows[:, 0], return_index=True)
-    return np.asarray(rows[first])
+            part.write(digests[start:end].tobytes())

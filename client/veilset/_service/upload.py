@@ -23,7 +23,7 @@ from veilset.errors import AlreadyExists
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 
-MESSAGE_ELEMENTS = 1 << 15
+MESSAGE_ELEMENTS = 1 << 16
 """Half a MiB of digests: enough that a message's own cost does not count, and little enough to stay in the processor's cache."""
 
 

@@ -22,7 +22,7 @@ MAX_SIZE = 10**12
 MAX_ELEMENTS_PER_USER = 1000
 MAX_SEED = (1 << 32) - 1
 MAX_ELEMENT_BYTES = 4096
-DIGEST_BYTES = 16
+DIGEST_BYTES = 8
 KEY_CHECK_BYTES = 8
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -46,7 +46,7 @@ class Calibration(StrEnum):
 
 
 class HashScheme(StrEnum):
-    """Element bytes to 128-bit digest, name and version; positions follow from the digest alike in all schemes."""
+    """Element bytes to 64-bit digest, name and version; positions follow from the digest alike in all schemes."""
 
     MMH3 = "mmh3-1"
     BLAKE2B = "blake2b-1"

@@ -21,7 +21,7 @@ _SAVED_IN_BUFFER = 200e-9
 def packed_digests(
     batch: list[Any] | PackedElements, shape: FilterParameters, profile: Normalization
 ) -> NDArray[np.uint64] | None:
-    """The digests that `core.elements.hashing.digests` gives for the normalised elements, uint64 (n, 2); None where it has
+    """The digests that `core.elements.hashing.digests` gives for the normalised elements, uint64 (n,); None where it has
     to do it: without the kernel, for a keyed scheme, and for whatever may have to be refused."""
     if shape.scheme is not HashScheme.MMH3:
         return None
@@ -36,6 +36,6 @@ def packed_digests(
     data, starts, ends = normalized.data, normalized.starts, normalized.ends
     if not (starts.min() >= 0 and (starts <= ends).all() and ends.max() <= len(data)):
         raise ValueError("packed elements: an element lies outside of the buffer")
-    hashed = np.empty((len(normalized), 2), dtype=np.uint64)
+    hashed = np.empty(len(normalized), dtype=np.uint64)
     kernels.elements.hash_packed(read_only(data), read_only(starts), read_only(ends), shape.seed, hashed)
     return hashed

@@ -1,5 +1,5 @@
-"""Elements that lie in one buffer: finding where they end, and their MurmurHash3 x64 128 (Austin Appleby's reference; h1 and h2
-as mmh3 gives them)."""
+"""Elements that lie in one buffer: finding where they end, and their MurmurHash3 x64 128 (Austin Appleby's reference), of which
+the first half is the digest."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _part(data: NDArray[np.uint8], at: np.uint64, length: np.uint64) -> np.uint6
 def hash_packed(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], seed: int, out: NDArray[np.uint64]
 ) -> None:
-    """Digest of each data[start:end] into ``out``, shape (n, 2). The caller has checked 0 ≤ start ≤ end ≤ len(data)."""
+    """Digest of each data[start:end] into ``out``, shape (n,). The caller has checked 0 ≤ start ≤ end ≤ len(data)."""
     for j in range(len(starts)):
         at = np.uint64(starts[j])
         length = np.uint64(ends[j]) - at
@@ -89,12 +89,7 @@ def hash_packed(
         h2 ^= length
         h1 += h2
         h2 += h1
-        h1 = _finish(h1)
-        h2 = _finish(h2)
-        h1 += h2
-        h2 += h1
-        out[j, 0] = h1
-        out[j, 1] = h2
+        out[j] = _finish(h1) + _finish(h2)
 
 
 @inline

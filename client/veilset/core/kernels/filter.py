@@ -12,17 +12,20 @@ _32 = np.uint64(32)
 _1 = np.uint64(1)
 _3 = np.uint64(3)
 _7 = np.uint64(7)
+_STEP = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK = 256
 """Digests whose positions are looked at together."""
 
 
 @inline
-def _position(start: np.uint64, step: np.uint64, i: int, bits: np.uint64) -> np.uint64:
-    """floor(splitmix64(start + i·step)·bits / 2^64), bits ≤ 2^40."""
-    z = start + np.uint64(i) * step
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
+def _position(h: np.uint64, i: int, bits: np.uint64) -> np.uint64:
+    """Position i of digest h, bits ≤ 2^40."""
+    z = h
+    if i:
+        z = h + np.uint64(i) * _STEP
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
     z_high, z_low = z >> _32, z & _LOW32
     m_high, m_low = bits >> _32, bits & _LOW32
     middle = z_high * m_low + ((z_low * m_low) >> _32)
@@ -34,12 +37,11 @@ def _position(start: np.uint64, step: np.uint64, i: int, bits: np.uint64) -> np.
 def _look_up(
     vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: np.uint64, hashes: int, found: NDArray[np.uint64]
 ) -> np.uint8:
-    """Positions of digests (n, 2), n ≤ _BLOCK, into ``found``. Their bytes are read all at once, so that whoever needs them
+    """Positions of digests (n,), n ≤ _BLOCK, into ``found``. Their bytes are read all at once, so that whoever needs them
     next finds them in the cache instead of waiting for one after the other; what is returned says that they are needed."""
     for j in range(len(hashed)):
-        start, step = hashed[j, 0], hashed[j, 1] | _1
         for i in range(hashes):
-            found[j * hashes + i] = _position(start, step, i, bits)
+            found[j * hashes + i] = _position(hashed[j], i, bits)
     read = np.uint8(0)
     for i in range(len(hashed) * hashes):
         read ^= vector[found[i] >> _3]
@@ -48,7 +50,7 @@ def _look_up(
 
 @kernel
 def insert(vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: int, hashes: int) -> int:
-    """Set the positions of digests (n, 2); returns how many digests, one after the other, set at least one new bit.
+    """Set the positions of digests (n,); returns how many digests, one after the other, set at least one new bit.
 
     No branch and no store depends on what the vector holds (see `core.encodings.bloom.filter`).
     """
@@ -76,9 +78,8 @@ def count_readings(vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: 
     ones = np.uint64(0)
     length = np.uint64(bits)
     for j in range(len(hashed)):
-        start, step = hashed[j, 0], hashed[j, 1] | _1
         for i in range(hashes):
-            position = _position(start, step, i, length)
+            position = _position(hashed[j], i, length)
             ones += (np.uint64(vector[position >> _3]) >> (_7 - (position & _7))) & _1
     return int(ones)
 

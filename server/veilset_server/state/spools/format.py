@@ -2,7 +2,7 @@
 
     head   magic (8) · set id (u64) · SHA-256 of the upload id (32) · CRC-32 of these
     mark   length of the file in bytes (u64) · last sequence (u64) · CRC-32 of these
-    frame  sequence (u64) · units n (u32) · CRC-32 of the payload · CRC-32 of these · payload of 16·n bytes
+    frame  sequence (u64) · units n (u32) · CRC-32 of the payload · CRC-32 of these · payload of 8·n bytes
 
 The magic tells what a payload is: n digests (`upload_spool`), or a chunk of a partial vector (`vector_spool`).
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 DIGEST_MAGIC = b"vsspool1"
 VECTOR_MAGIC = b"vsvects1"
-UNIT_BYTES = 16
+UNIT_BYTES = 8
 _HEAD = struct.Struct("<8sQ32s")
 _MARK = struct.Struct("<QQ")
 _FRAME = struct.Struct("<QII")

@@ -47,22 +47,22 @@ class SpoolFile(FrameFile[DigestContent]):
         return self._content.elements
 
     def append(self, sequence: int, digests: NDArray[np.uint64]) -> None:
-        """Hold the next batch, shape (n, 2).
+        """Hold the next batch, shape (n,).
 
         Raises OutOfSequence (not sequence + 1, or another stream went on), NotFound (the upload was dropped), StorageFull
         (nothing held).
         """
         if sequence != self.sequence + 1:
             raise OutOfSequence(f"batch {sequence}: the next one is {self.sequence + 1}", field="sequence")
-        if digests.ndim != 2 or digests.shape[1] != 2 or len(digests) > MAX_UNITS:
-            raise ValueError(f"digests: shape {digests.shape}, has to be (n, 2) with n up to {MAX_UNITS}")
-        self._hold(np.ascontiguousarray(digests, dtype="<u8").reshape(-1).view(np.uint8).data)
+        if digests.ndim != 1 or len(digests) > MAX_UNITS:
+            raise ValueError(f"digests: shape {digests.shape}, has to be (n,) with n up to {MAX_UNITS}")
+        self._hold(np.ascontiguousarray(digests, dtype="<u8").view(np.uint8).data)
 
     def sha256(self) -> bytes:
         """SHA-256 of all digests held, in order."""
         return self._content.sha256.digest()
 
     def read(self) -> Iterator[NDArray[np.uint64]]:
-        """The digests again, a batch at a time, shape (n, 2). Raises StateCorrupted."""
+        """The digests again, a batch at a time, shape (n,). Raises StateCorrupted."""
         for payload in self._payloads():
-            yield np.frombuffer(payload, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
+            yield np.frombuffer(payload, dtype="<u8")

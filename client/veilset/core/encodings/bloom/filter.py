@@ -16,7 +16,7 @@ _DRAW_BITS = np.uint64(21)  # of the number of a draw: at most CHUNK · MAX_HASH
 
 
 def insert(vector: NDArray[np.uint8], parameters: FilterParameters, hashed: NDArray[np.uint64]) -> int:
-    """Insert digests of shape (n, 2) into a packed vector, in place.
+    """Insert digests of shape (n,) into a packed vector, in place.
 
     Returns how many of them, taken one after the other, set at least one new bit. Such an element was not in the set
     before, so the sum over all inserts never exceeds the number of distinct elements, in whatever order, however often

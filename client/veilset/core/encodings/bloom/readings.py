@@ -19,7 +19,7 @@ _SAVED_PER_POSITION = 20e-9
 def readings_per_element(
     vector: NDArray[np.uint8], shape: FilterParameters, hashed: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ones among the distinct positions of each digest (n, 2), and how many distinct positions it has; int64, (n,) each."""
+    """Ones among the distinct positions of each digest (n,), and how many distinct positions it has; int64, (n,) each."""
     kernels = compiled.kernels(_SAVED_PER_POSITION * len(hashed) * shape.hashes)
     if kernels is None:
         found = positions(hashed, shape.bits, shape.hashes)
