@@ -95,6 +95,13 @@ class PoorUtility(FailedPrecondition):
     reason = "POOR_UTILITY"
 
 
+class Unsupported(VeilsetError):
+    """The encoding of a release does not show what is asked; the sentence says what does."""
+
+    status = "UNIMPLEMENTED"
+    reason = "UNSUPPORTED"
+
+
 class MinimumSizeUnproved(FailedPrecondition):
     """The service cannot prove the promised ``min_size``; nothing was charged. How many there are is not told."""
 

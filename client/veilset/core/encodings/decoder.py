@@ -1,0 +1,178 @@
+"""From readings to a decision, a score or a probability, for every encoding alike.
+
+Theory of operation. A decoder needs the release alone: the law of a reading for members and for non-members. Every
+sensible test accepts the readings of the largest log-likelihood ratios (Neyman and Pearson), so a rule or a limit is a
+cut through the readings in the order of their scores. Readings come in groups: what is known of an element without the
+vector. A caller's limit holds in each group by itself, and so for every element and not only on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilset.core.params import check_choice
+from veilset.errors import InvalidInput, PoorUtility
+
+Floats = NDArray[np.float64]
+
+
+class Rule(StrEnum):
+    """Which readings are accepted when the caller sets no limit to an error rate.
+
+    best: those that members give more often than others, for the largest TPR - FPR. all-ones: only those that every member
+    would give without noise, as in a filter without noise.
+    """
+
+    BEST = "best"
+    ALL_ONES = "all-ones"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """At most one of: the largest FPR, the smallest TPR; each in (0, 1)."""
+
+    max_false_positive_rate: float | None = None
+    min_true_positive_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_false_positive_rate", "min_true_positive_rate"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 < value < 1.0:
+                raise InvalidInput(name, "a number in (0, 1)", value)
+        if self.max_false_positive_rate is not None and self.min_true_positive_rate is not None:
+            raise InvalidInput("min_true_positive_rate", "absent where max_false_positive_rate is given")
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a limit at all."""
+        return self.max_false_positive_rate is not None or self.min_true_positive_rate is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Law:
+    """The law of a reading r = 0 … R-1, as far as the release alone shows it; all arrays have shape (R,).
+
+    members, others: P(r | member) and P(r | non-member), float64, each of sum 1. scores: ln(members/others), finite also
+    where both are 0. certain: the readings that every member would give without noise. groups: which readings belong
+    together, integers; equal for all readings that one element can give. saturated: the vector shows nothing, every score
+    is 0. names: what each reading is called, "" for one that cannot be. facts: what else the vector shows, name → value.
+    """
+
+    members: Floats
+    others: Floats
+    scores: Floats
+    certain: NDArray[np.bool_]
+    groups: NDArray[np.int64]
+    saturated: bool = False
+    names: tuple[str, ...] = ()
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+    def alike(self, reading: int) -> NDArray[np.int64]:
+        """The readings that an element of this reading could have given."""
+        possible = (self.groups == self.groups[reading]) & ((self.members > 0.0) | (self.others > 0.0))
+        return np.flatnonzero(possible)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoder:
+    """A ready test for one release (or one planned release), with its error rates; made by `make_decoder`.
+
+    accepts: bool (R,), the readings that are taken for members'. true_positive_rate, false_positive_rate: of a random
+    member and non-member.
+    """
+
+    law: Law
+    accepts: NDArray[np.bool_]
+    true_positive_rate: float
+    false_positive_rate: float
+
+    @property
+    def advantage(self) -> float:
+        """TPR - FPR."""
+        return self.true_positive_rate - self.false_positive_rate
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the vector holds too much to show anything."""
+        return self.law.saturated
+
+    def decide(self, readings: ArrayLike) -> NDArray[np.bool_]:
+        """Whether each element is taken for a member."""
+        return np.asarray(self.accepts[np.asarray(readings)])
+
+    def scores(self, readings: ArrayLike) -> Floats:
+        """Log-likelihood ratios (natural log, finite) of "member" against "not a member"."""
+        return np.asarray(self.law.scores[np.asarray(readings)])
+
+    def posteriors(self, readings: ArrayLike, prior: ArrayLike) -> Floats:
+        """P(member | reading) for a prior in [0, 1]: 1/(1 + exp(-(score + logit prior))); a prior of 0 or 1 stays."""
+        return posteriors(self.scores(readings), prior)
+
+
+def posteriors(scores: Floats, prior: ArrayLike) -> Floats:
+    """1/(1 + exp(-(score + logit prior))). Raises InvalidInput for a prior outside [0, 1]."""
+    chance = np.asarray(prior, dtype=np.float64)
+    if not np.all((chance >= 0.0) & (chance <= 1.0)):
+        raise InvalidInput("prior", "a probability in [0, 1]")
+    with np.errstate(divide="ignore"):
+        odds = np.log(chance) - np.log1p(-chance)
+    return np.asarray(np.exp(-np.logaddexp(0.0, -(scores + odds))))
+
+
+def make_decoder(
+    law: Law,
+    *,
+    rule: Rule | str = Rule.BEST,
+    max_false_positive_rate: float | None = None,
+    min_true_positive_rate: float | None = None,
+) -> Decoder:
+    """Choose the readings to accept, and predict the error rates.
+
+    max_false_positive_rate: the test of the largest TPR with at most this FPR, in place of the rule;
+    min_true_positive_rate: the test of the smallest FPR with at least this TPR; at most one of the two, in (0, 1).
+    Raises InvalidInput, and PoorUtility with what is possible where no reading of an ordinary element meets the limit.
+    """
+    rule = check_choice("rule", rule, Rule)
+    limits = Limits(max_false_positive_rate, min_true_positive_rate)
+    if limits.given and rule is not Rule.BEST:
+        raise InvalidInput("rule", f"{Rule.BEST} where a limit to an error rate is given", str(rule))
+    accepts = law.certain.copy() if rule is Rule.ALL_ONES else law.scores > 0.0
+    if limits.given:
+        weights = np.bincount(law.groups, weights=law.members)
+        for group in np.flatnonzero(np.bincount(law.groups)):
+            accepts[law.groups == group] = _cut(law, law.groups == group, limits, refuse=group == np.argmax(weights))
+    rates = (float(chances[accepts].sum()) for chances in (law.members, law.others))
+    detected, mistaken = (min(1.0, rate) for rate in rates)
+    return Decoder(law, accepts, detected, mistaken)
+
+
+def _cut(law: Law, group: NDArray[np.bool_], limits: Limits, *, refuse: bool) -> NDArray[np.bool_]:
+    """Which readings of a group to accept: the best ones, as many as the limit allows, or as few as it asks for."""
+    members, others = (chances[group] / (chances[group].sum() or 1.0) for chances in (law.members, law.others))
+    order = np.lexsort((np.arange(len(members)), law.scores[group]))[::-1]
+    detected, mistaken = np.cumsum(members[order]), np.cumsum(others[order])
+    accepted = np.zeros(len(members), dtype=np.bool_)
+    if limits.max_false_positive_rate is not None:
+        count = int(np.searchsorted(mistaken, limits.max_false_positive_rate, side="right"))
+        if refuse and not count:
+            raise _refusal("max_false_positive_rate", limits.max_false_positive_rate, "smallest", float(mistaken[0]))
+    else:
+        needed = limits.min_true_positive_rate or 0.0
+        count = min(int(np.searchsorted(detected, needed)) + 1, len(order))
+        if refuse and count == len(order) > 1 and detected[-2] < needed:
+            raise _refusal("min_true_positive_rate", needed, "largest", float(detected[-2]))
+    accepted[order[:count]] = True
+    return accepted
+
+
+def _refusal(field: str, limit: float, extreme: str, possible: float) -> PoorUtility:
+    return PoorUtility(
+        f"{field} {limit:g} cannot be reached with this release: the {extreme} possible is {possible:.4g}. It takes a "
+        "larger epsilon, a longer vector or another encoding; veilset plan with that limit finds them",
+        **{field: limit, f"{extreme}_{field.split('_', 1)[1]}": possible},
+    )

@@ -1,0 +1,160 @@
+"""What every encoding provides: one frozen record of public integers that plans, encodes, reads and explains a noisy vector.
+
+A family of vectors is a folder beside this file with one subclass of `Parameters`, and a line in
+`veilset.core.encodings`. The service, the header, the readers and the command line know what stands here, and nothing of
+a family's own. A *reading* is a small integer that an element finds in a vector; what readings mean is their `Law`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.params import Calibration, PrivacyParameters
+
+if TYPE_CHECKING:
+    from veilset.core.encodings.decoder import Law
+    from veilset.core.encodings.planning import Plan, PlanRequest
+    from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
+
+CHUNK_BYTES = 1 << 20
+"""Length of every piece of a vector but the last: as it is encoded, stored, hashed and fetched."""
+
+RandomBytes = Callable[[int], bytes | bytearray | memoryview]
+"""The next n bytes of a cryptographic stream."""
+
+Digests = NDArray[np.uint64]
+Readings = NDArray[np.integer[Any]]
+
+
+class Vector(Protocol):
+    """A noisy vector, wherever it lies."""
+
+    def fetch(self, offsets: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+        """The ``length`` bytes from each offset on; uint8 of shape offsets.shape + (length,). All lie within the vector."""
+        ...
+
+    def count_ones(self) -> int:
+        """Ones of the whole vector."""
+        ...
+
+
+class MemoryVector:
+    """A packed vector in memory; read-only. Bit j is bit 7 - (j mod 8) of byte j // 8, as in np.packbits and Redis."""
+
+    def __init__(self, array: NDArray[np.uint8]) -> None:
+        self.array = array
+        self.memory = array.data
+
+    def fetch(self, offsets: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+        """As `Vector.fetch`."""
+        return np.asarray(self.array[offsets[..., np.newaxis] + np.arange(length)])
+
+    def count_ones(self) -> int:
+        """As `Vector.count_ones`; in pieces, so that a mapped vector is not copied."""
+        starts = range(0, len(self.array), CHUNK_BYTES)
+        return sum(int(np.bitwise_count(self.array[at : at + CHUNK_BYTES]).sum(dtype=np.int64)) for at in starts)
+
+
+class Parameters(ABC):
+    """The public parameters of one encoding's vectors, noise included; a frozen dataclass of integers in every family.
+
+    Its fields carry the names of its message in parameters.proto. Those in DIMENSIONS an owner may choose; the others
+    are the noise, which follows from the dimensions and the promise.
+    """
+
+    encoding: ClassVar[str]
+    """The family's name, also that of its message in the contract's oneof."""
+
+    DIMENSIONS: ClassVar[Mapping[str, str]]
+    """Name → one line of help, for each field that an owner may choose."""
+
+    @classmethod
+    @abstractmethod
+    def calibrate(cls, privacy: PrivacyParameters, dimensions: Mapping[str, int]) -> Self:
+        """The parameters of the least noise that keeps the promise. Raises InvalidInput naming a dimension that is missing
+        or out of range."""
+
+    @classmethod
+    @abstractmethod
+    def plan(cls, request: PlanRequest) -> Plan:
+        """The best parameters for a request. Raises PoorUtility with what would do, and InvalidInput."""
+
+    @property
+    @abstractmethod
+    def vector_bytes(self) -> int:
+        """Length of the packed vector."""
+
+    @abstractmethod
+    def charged(self, privacy: PrivacyParameters) -> PrivacyParameters:
+        """The promise that a release with these parameters keeps when ``privacy`` was asked for: what is charged and stated.
+        `pure` of it where it holds with δ = 0 for any hash."""
+
+    @abstractmethod
+    def check(self, privacy: PrivacyParameters) -> None:
+        """Raise InvalidInput, naming the field, if these parameters have less noise than the promise asks for."""
+
+    @abstractmethod
+    def resized(self, privacy: PrivacyParameters, *, made_for: int, capacity: int) -> Self:
+        """Parameters of about the same rates for another capacity than these were ``made_for``; never refuses."""
+
+    @abstractmethod
+    def encode(self, chunks: Iterable[Digests], random_bytes: RandomBytes) -> Iterator[bytes]:
+        """The noisy vector in pieces of CHUNK_BYTES, the last one shorter.
+
+        chunks: the distinct digests of the set, strictly rising over all chunks. random_bytes: fresh for every release.
+        """
+
+    @abstractmethod
+    def read(self, vector: Vector, digests: Digests) -> Readings:
+        """The reading of each digest of shape (n,); integers of shape (n,)."""
+
+    def read_one(self, vector: MemoryVector, digest: int) -> int:
+        """The reading of one digest; a family that can do it faster does."""
+        return int(self.read(vector, np.array([digest], dtype=np.uint64))[0])
+
+    @abstractmethod
+    def law(self, vector: Vector) -> Law:
+        """The law of readings, from the vector alone."""
+
+    @abstractmethod
+    def expected_law(self, size: int) -> Law:
+        """The law of readings to expect of a vector that holds ``size`` elements."""
+
+    @abstractmethod
+    def overlap(self, law: Law, found: NDArray[np.int64], confidence: float) -> Overlap:
+        """How many elements of a list are in the set. found: how often each reading occurred, int64 (readings,)."""
+
+    @abstractmethod
+    def size(self, vector: MemoryVector, confidence: float) -> SizeEstimate:
+        """How many elements the vector stands for. Raises Unsupported where a vector does not show it, with what does."""
+
+    @abstractmethod
+    def compare(self, vectors: tuple[MemoryVector, MemoryVector], other: Parameters, confidence: float) -> Comparison:
+        """Two releases of equal dimensions compared, this one's vector first. Raises Unsupported as `size` does."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, int | float]:
+        """What is worth showing beside the fields, such as the chance that a bit is flipped; name → value."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The dimensions in a phrase."""
+
+    def fields(self) -> dict[str, int]:
+        """All fields, dimensions first."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type] # dataclasses
+
+    def dimensions(self) -> dict[str, int]:
+        """The fields that an owner may choose."""
+        return {name: value for name, value in self.fields().items() if name in self.DIMENSIONS}
+
+
+def pure(privacy: PrivacyParameters) -> PrivacyParameters:
+    """The promise with δ = 0 and no assumption on the hash: the record makes δ 0 and min_size 1 of it."""
+    return replace(privacy, calibration=Calibration.WORST_CASE)

@@ -1,0 +1,305 @@
+"""What a plan is asked for, and what it promises: alike for all encodings, each of which searches in its own way.
+
+An objective is a frozen record that says how good a pair of error rates is. A merit is a float that grows with quality;
+-inf means that the objective's own limit is broken. Merits work on arrays, so that a search can weigh many settings at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilset.core.encodings.decoder import Decoder, Limits, Rule, make_decoder
+from veilset.core.encodings.interface import Parameters
+from veilset.core.params import MAX_EPSILON, MAX_SIZE, PrivacyParameters, check_choice, check_integer
+from veilset.core.privacy.limits import advantage_limit, attacker_accuracy_limit
+from veilset.errors import InvalidInput, PoorUtility
+
+MINIMUM_EFFICIENCY = 0.05
+"""Below this share of the possible advantage a setting counts as useless; a coin has 0."""
+
+DEFAULT_BITS_PER_ELEMENT = 64
+"""The limit of a search where none is given."""
+
+MAX_VECTOR_BITS = 1 << 40
+SMALLEST_EPSILON = 1e-9
+_LEAST_BITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LargestAdvantage:
+    """The largest TPR - FPR within the size limit."""
+
+    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
+        """TPR - FPR."""
+        return np.asarray(detected, dtype=np.float64) - np.asarray(mistaken, dtype=np.float64)
+
+    def limits(self) -> Limits:
+        """None."""
+        return Limits()
+
+    def __str__(self) -> str:
+        return "the largest advantage"
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestFalsePositiveRate:
+    """The smallest FPR with TPR >= min_true_positive_rate, in (0, 1)."""
+
+    min_true_positive_rate: float
+
+    def __post_init__(self) -> None:
+        self.limits()
+
+    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
+        """-FPR."""
+        reached = np.asarray(detected) >= self.min_true_positive_rate
+        return np.where(reached, -np.asarray(mistaken, dtype=np.float64), -np.inf)
+
+    def limits(self) -> Limits:
+        """The decoder's limit."""
+        return Limits(min_true_positive_rate=self.min_true_positive_rate)
+
+    def __str__(self) -> str:
+        return f"a true positive rate of at least {self.min_true_positive_rate:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class LargestTruePositiveRate:
+    """The smallest loss of TPR with FPR <= max_false_positive_rate, in (0, 1)."""
+
+    max_false_positive_rate: float
+
+    def __post_init__(self) -> None:
+        self.limits()
+
+    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
+        """TPR."""
+        reached = np.asarray(mistaken) <= self.max_false_positive_rate
+        return np.where(reached, np.asarray(detected, dtype=np.float64), -np.inf)
+
+    def limits(self) -> Limits:
+        """The decoder's limit."""
+        return Limits(max_false_positive_rate=self.max_false_positive_rate)
+
+    def __str__(self) -> str:
+        return f"a false positive rate of at most {self.max_false_positive_rate:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestVector:
+    """The fewest bits that reach an efficiency (advantage over its limit) of at least min_efficiency, in (0, 1)."""
+
+    min_efficiency: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.min_efficiency < 1.0:
+            raise InvalidInput("min_efficiency", "a number in (0, 1)", self.min_efficiency)
+
+    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
+        """TPR - FPR; the search stops at the first size that is good enough."""
+        return np.asarray(detected, dtype=np.float64) - np.asarray(mistaken, dtype=np.float64)
+
+    def limits(self) -> Limits:
+        """None."""
+        return Limits()
+
+    def __str__(self) -> str:
+        return f"an efficiency of at least {self.min_efficiency:g}"
+
+
+Objective = LargestAdvantage | SmallestFalsePositiveRate | LargestTruePositiveRate | SmallestVector
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """For vectors made for ``size`` elements under ``privacy``, the best parameters by ``objective`` within a size limit.
+
+    size: in [1, 10^12], at least privacy.min_size. max_bytes: the packed vector's largest length. bits_per_element: the
+    same limit by element, more than 0; of two limits the smaller holds. Without any a search looks up to 64 bits an element.
+    rule: which readings are accepted. min_efficiency: a plan is refused below it, in [0, 1); 0 takes whatever comes.
+    """
+
+    size: int
+    privacy: PrivacyParameters
+    max_bytes: int | None = None
+    bits_per_element: float | None = None
+    objective: Objective = field(default_factory=LargestAdvantage)
+    rule: Rule = Rule.BEST
+    min_efficiency: float = MINIMUM_EFFICIENCY
+
+    def __post_init__(self) -> None:
+        check_integer("size", self.size, 1, MAX_SIZE)
+        check_choice("rule", self.rule, Rule)
+        if self.privacy.epsilon < SMALLEST_EPSILON:
+            raise InvalidInput(
+                "epsilon", f"at least {SMALLEST_EPSILON:g}, the least that can be charged", self.privacy.epsilon
+            )
+        if self.privacy.min_size > self.size:
+            raise InvalidInput("min_size", f"at most the planned size, {self.size}", self.privacy.min_size)
+        if self.max_bytes is not None:
+            check_integer("max_bytes", self.max_bytes, 1, MAX_VECTOR_BITS // 8)
+        shortest = _LEAST_BITS / self.size
+        if self.bits_per_element is not None and not shortest <= self.bits_per_element <= MAX_VECTOR_BITS:
+            raise InvalidInput(
+                "bits_per_element", f"at least {shortest:g} for {self.size} elements", self.bits_per_element
+            )
+        if not 0.0 <= self.min_efficiency < 1.0:
+            raise InvalidInput("min_efficiency", "a number in [0, 1)", self.min_efficiency)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the caller set a size limit."""
+        return self.max_bytes is not None or self.bits_per_element is not None
+
+    @property
+    def limit_bits(self) -> int:
+        """The longest vector to look at, in bits."""
+        limits = [MAX_VECTOR_BITS]
+        if self.max_bytes is not None:
+            limits.append(8 * self.max_bytes)
+        if self.bits_per_element is not None:
+            limits.append(int(self.bits_per_element * self.size))
+        if not self.is_limited:
+            limits.append(DEFAULT_BITS_PER_ELEMENT * self.size)
+        return max(_LEAST_BITS, min(limits))
+
+    @property
+    def decoder_limits(self) -> Limits:
+        """What the decoder goes by in place of the rule; none where the all-ones rule is asked for."""
+        return self.objective.limits() if self.rule is Rule.BEST else Limits()
+
+    @property
+    def needed_advantage(self) -> float:
+        """The advantage below which the plan is refused, at the efficiency that is asked."""
+        floor = self.min_efficiency
+        if isinstance(self.objective, SmallestVector):
+            floor = max(floor, self.objective.min_efficiency)
+        return floor * self.advantage_limit
+
+    @property
+    def advantage_limit(self) -> float:
+        """The advantage that no test can pass under the request's promise."""
+        return advantage_limit(self.privacy.epsilon, self.privacy.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Parameters, and what they are worth for ``size`` elements.
+
+    privacy: the promise as it is charged, δ = 0 where it holds so. true_positive_rate, false_positive_rate: to expect.
+    """
+
+    parameters: Parameters
+    size: int
+    privacy: PrivacyParameters
+    true_positive_rate: float
+    false_positive_rate: float
+
+    @property
+    def advantage(self) -> float:
+        """TPR - FPR."""
+        return self.true_positive_rate - self.false_positive_rate
+
+    @property
+    def advantage_limit(self) -> float:
+        """The largest TPR - FPR that the promise allows any test."""
+        return advantage_limit(self.privacy.epsilon, self.privacy.delta)
+
+    @property
+    def efficiency(self) -> float:
+        """Advantage over its limit."""
+        return self.advantage / self.advantage_limit
+
+    @property
+    def attacker_accuracy_limit(self) -> float:
+        """How often a guess at one user's presence can be right at most."""
+        return attacker_accuracy_limit(self.privacy.epsilon, self.privacy.delta)
+
+    @property
+    def bytes(self) -> int:
+        """Length of the packed vector."""
+        return self.parameters.vector_bytes
+
+    @property
+    def bits_per_element(self) -> float:
+        """Of the packed vector."""
+        return 8 * self.bytes / self.size
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameters.encoding}, {self.parameters}: true positives {self.true_positive_rate:.2%}, false positives "
+            f"{self.false_positive_rate:.2%}, efficiency {self.efficiency:.3f}"
+        )
+
+
+def evaluate(parameters: Parameters, request: PlanRequest) -> Plan:
+    """Price given parameters; answers however poor they are.
+
+    Raises PoorUtility only where the objective sets a limit to an error rate that they cannot reach.
+    """
+    decoder = planned_decoder(parameters, request)
+    return Plan(
+        parameters,
+        request.size,
+        parameters.charged(request.privacy),
+        decoder.true_positive_rate,
+        decoder.false_positive_rate,
+    )
+
+
+def planned_decoder(parameters: Parameters, request: PlanRequest) -> Decoder:
+    """The test that the request leads to, of a vector that does not exist yet. Raises PoorUtility as `evaluate` does."""
+    limits = request.decoder_limits
+    return make_decoder(
+        parameters.expected_law(request.size),
+        rule=request.rule,
+        max_false_positive_rate=limits.max_false_positive_rate,
+        min_true_positive_rate=limits.min_true_positive_rate,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """What a plan could be with twice of something; None where that is out of range."""
+
+    doubled_epsilon: Plan | None
+    doubled_bytes: Plan | None
+
+
+def alternatives(request: PlanRequest, chosen: Plan) -> Alternatives:
+    """What doubling ε within the same size, or doubling the size at the same ε, would buy.
+
+    The size is the request's limit, or ``chosen.bytes`` where it has none. Nothing is refused here for being poor.
+    """
+    free = replace(request, min_efficiency=0.0, max_bytes=None, bits_per_element=None)
+    if isinstance(request.objective, SmallestVector):
+        free = replace(free, objective=LargestAdvantage())
+    limit = request.limit_bits // 8 if request.is_limited else chosen.bytes
+    epsilon = 2.0 * request.privacy.epsilon
+    stronger = replace(request.privacy, epsilon=min(epsilon, MAX_EPSILON))
+    plan = type(chosen.parameters).plan
+    return Alternatives(
+        _or_none(plan, replace(free, privacy=stronger, max_bytes=max(1, limit))) if epsilon <= MAX_EPSILON else None,
+        _or_none(plan, replace(free, max_bytes=2 * limit)) if 16 * limit <= MAX_VECTOR_BITS else None,
+    )
+
+
+def efficiency_curve(
+    encoding: type[Parameters], request: PlanRequest, bits_per_element: Sequence[float]
+) -> list[tuple[float, Plan]]:
+    """The best plan at each size that the encoding can have, as (bits per element, plan); for drawing."""
+    free = replace(request, min_efficiency=0.0, max_bytes=None, objective=LargestAdvantage())
+    sizes = [size for size in bits_per_element if _LEAST_BITS <= size * request.size <= MAX_VECTOR_BITS]
+    plans = [(size, _or_none(encoding.plan, replace(free, bits_per_element=size))) for size in sizes]
+    return [(size, plan) for size, plan in plans if plan is not None]
+
+
+def _or_none(plan: Callable[[PlanRequest], Plan], request: PlanRequest) -> Plan | None:
+    try:
+        return plan(request)
+    except PoorUtility:
+        return None

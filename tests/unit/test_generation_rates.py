@@ -1,0 +1,65 @@
+"""The rates of a generation, against a table that was computed and simulated elsewhere, and against a simulation here."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike, NDArray
+
+from veilset.core.encodings.generation import ForGeneration, mixture_scores, rates_after
+from veilset.errors import InvalidInput
+
+TABLE = Path(__file__).parents[1] / "data" / "generations_reference.csv"
+ROWS = [
+    row for row in csv.DictReader(TABLE.read_text().splitlines()) if row["encoding"] == "linear" and not row["fpr_cap"]
+]
+
+
+class _Advantage:
+    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
+        return np.asarray(detected, dtype=np.float64) - np.asarray(mistaken, dtype=np.float64)
+
+
+def _linear_rates(epsilon: float, planes: int) -> tuple[float, float]:
+    q = 2.0**planes
+    drop = max(math.exp(-epsilon), (q - math.exp(epsilon)) / (q - 1.0))
+    return 1.0 - drop * (1.0 - 1.0 / q), 1.0 / q
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['eps']}-{row['T']}")
+def test_best_planes_and_rates_agree_with_the_reference_table(row: dict[str, str]) -> None:
+    increments, epsilon = int(row["T"]), float(row["eps"])
+    objective = ForGeneration(_Advantage(), increments)
+    best = max(range(1, 33), key=lambda planes: float(objective.merit(*_linear_rates(epsilon, planes))))
+    assert row["base"] == f"q=2^{best}"
+    detected, mistaken = rates_after(*_linear_rates(epsilon, best), increments)
+    assert float(detected) == pytest.approx(float(row["tpr_T"]), abs=1e-8)
+    assert float(mistaken) == pytest.approx(float(row["fpr_T"]), abs=1e-8)
+    _, early = rates_after(*_linear_rates(epsilon, best), 1)
+    assert float(early) == pytest.approx(float(row["fpr_1"]), abs=1e-8)
+
+
+def test_no_increment_leaves_the_rates_of_one_release() -> None:
+    detected, mistaken = rates_after(0.9, 0.2, 0)
+    assert [float(detected), float(mistaken)] == pytest.approx([0.9, 0.2])
+
+
+def test_mixture_score_is_the_likelihood_ratio_of_a_member_of_any_release() -> None:
+    members, others = np.array([[0.2, 0.8], [0.4, 0.6]]), np.array([[0.7, 0.3], [0.9, 0.1]])
+    capacities = [300, 100]
+    for first in (0, 1):
+        for second in (0, 1):
+            scores = [np.log(members[0, first] / others[0, first]), np.log(members[1, second] / others[1, second])]
+            member = 0.75 * members[0, first] * others[1, second] + 0.25 * others[0, first] * members[1, second]
+            expected = math.log(member / (others[0, first] * others[1, second]))
+            assert float(mixture_scores(scores, capacities)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("increments", [-1, 10_001, 1.5])
+def test_number_of_increments_out_of_range_is_refused(increments: int) -> None:
+    with pytest.raises(InvalidInput, match="increments"):
+        ForGeneration(_Advantage(), increments)
