@@ -14,7 +14,7 @@ DEPLOY = ROOT / "deploy"
 ALERTS = DEPLOY / "helm" / "veilset" / "alerts.yaml"
 CHART = DEPLOY / "helm" / "veilset"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
-UNIT = DEPLOY / "systemd" / "veilset._service.service"
+UNIT = DEPLOY / "systemd" / "veilset.service"
 
 
 def read_yaml(path: Path) -> Any:

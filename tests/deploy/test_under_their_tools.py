@@ -181,12 +181,12 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 def test_systemd_reads_the_unit(tmp_path: Path) -> None:
     """Without a complaint, and rates it as little exposed."""
     analyze = tool("systemd-analyze")
-    unit = tmp_path / "veilset._service.service"
+    unit = tmp_path / "veilset.service"
     unit.write_text(
         UNIT.read_text().replace("/opt/veilset/bin/veilset", str(Path(sys.executable).with_name("veilset")))
     )
     assert run(analyze, "verify", unit) == ""
     rating = run(analyze, "security", "--offline=true", unit)
-    exposure = re.search(r"Overall exposure level for veilset._service.service: ([0-9.]+)", rating)
+    exposure = re.search(r"Overall exposure level for veilset.service: ([0-9.]+)", rating)
     assert exposure is not None
     assert float(exposure[1]) < 2.0
