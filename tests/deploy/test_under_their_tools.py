@@ -23,6 +23,12 @@ EVERYTHING: dict[str, Any] = {
     "redis": {"caSecret": {"name": "redis-ca"}},
     "serve": {"identitiesConfigMap": "who", "extraArgs": ["--max-sets", "3"], "preStopSeconds": 0},
     "tls": {"clientCertificates": True},
+    "publishing": {
+        "jobs": [
+            {"set": "customers", "schedule": "0 3 1 * *", "increment": False},
+            {"set": "customers", "schedule": "0 4 2-31 * *", "increment": True},
+        ]
+    },
     "tracing": {"endpoint": "https://collector:4317"},
     "serviceAccount": {"name": "mine"},
     "nodeSelector": {"a": "b"},
@@ -132,6 +138,15 @@ def test_the_chart_with_everything_and_with_nothing() -> None:
     """What can be turned on and off is."""
     everything, nothing = rendered(EVERYTHING), rendered(NOTHING)
     assert {"ServiceMonitor demo-veilset", "PrometheusRule demo-veilset"} <= set(everything)
+    commands = {
+        name: job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
+        for name, job in everything.items()
+        if job["kind"] == "CronJob"
+    }
+    assert commands == {
+        "CronJob demo-veilset-customers-base": ["publish", "customers"],
+        "CronJob demo-veilset-customers-increment": ["publish", "customers", "--increment"],
+    }
     assert everything["PrometheusRule demo-veilset"]["spec"] == yaml.safe_load(ALERTS.read_text())
     (endpoint,) = everything["ServiceMonitor demo-veilset"]["spec"]["endpoints"]
     assert endpoint["scheme"] == "https"
