@@ -46,11 +46,17 @@ lint: setup ## ruff, mypy --strict, import-linter, buf, spelling.
 	$(BIN)/codespell client server protos docs deploy tests README.md CHANGELOG.md
 	cd protos && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code
 
-docs: setup ## The API reference of library and service, into build/docs.
+$(VENV)/docs.stamp: $(VENV)/test.stamp
+	$(BIN)/python -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
+	$(VENV)/docs/bin/python -m pip --disable-pip-version-check --quiet install --group contract-docs
+	@touch $@
+
+docs: setup $(VENV)/docs.stamp ## The API reference of library and service, into build/docs.
 	mkdir -p build/docs
 	$(BIN)/python -W error -m pdoc -o build/docs/library veilset '!veilset.core' '!veilset.cli' '!veilset.v1' '!veilset.jitter'
 	$(BIN)/buf build protos -o build/docs/contract.binpb --as-file-descriptor-set
-	cd docs && ../$(BIN)/sabledocs
+	cd docs && ../$(VENV)/docs/bin/sabledocs
 
 audit: setup ## The long statistical audit.
 	$(BIN)/python -m pytest -m audit -s
