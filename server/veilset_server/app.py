@@ -17,7 +17,7 @@ from veilset._service.endpoint import host_and_port
 from veilset.errors import Unavailable
 from veilset.v1 import membership_pb2, membership_pb2_grpc
 from veilset_server.metrics.monitoring import Monitoring
-from veilset_server.ports import ReleaseStore
+from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.redis.embedded_valkey import EmbeddedValkey
 from veilset_server.redis.store import RedisStore
 from veilset_server.rpc.access import channel_options, make_gate
@@ -84,7 +84,12 @@ async def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         stack.callback(redis_store.close)
         watch = stack.enter_context(Monitoring(settings, state.ledger, served_methods()))
         signals.reloads.append(watch.reload)
-        use_cases, ingest, merging = _wire(settings, state, clock, keys, watch.store(redis_store), watch, revive)
+        beside = settings.state.absolute()
+        path = settings.anchor or beside.with_name(beside.name + ".anchor")
+        anchor = stack.enter_context(open_anchor(path, settings.state))
+        anchor.bind(state.ledger.bind_anchor(anchor.anchor_id))
+        store = watch.store(redis_store)
+        use_cases, ingest, merging = _wire(settings, state, clock, keys, store, watch, watch.anchor(anchor), revive)
         recover(state.ledger, state.files, merging, use_cases.guard)
         watch.refusing(lambda: state.refusing | merging.refusing)
         if settings.redis is None:  # it starts empty: readers who come back must not find it so
@@ -129,11 +134,10 @@ def _wire(
     keys: SigningKeys,
     store: ReleaseStore,
     watch: Monitoring,
+    anchor: Anchor,
     revive: Callable[[], bool] | None,
 ) -> tuple[UseCases, Ingest, Merging]:
     ledger, files, entropy, set_locks = state.ledger, state.files, OsEntropy(), KeyedLocks()
-    beside = settings.state.absolute()
-    anchor = watch.anchor(open_anchor(settings.anchor or beside.with_name(beside.name + ".anchor"), settings.state))
     guard = RollbackGuard(ledger, store, anchor, keys)
     delivery = watch.delivery(ledger, files, store, settings.keep_releases, settings.grace_seconds)
     merging = Merging(ledger, files, set_locks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
@@ -110,20 +110,22 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a set's releases and its account's charges had come, as seen outside the ledger."""
+    """How far a set's releases, its account's charges and its operations had come, as seen outside the ledger."""
 
     sequence: int
     nano_epsilon: int
     delta: Fraction
+    operation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Charged:
     """The marks of everything that was ever charged: the highest sequence of each set's name, deleted sets' too, and what each
-    account has spent, as (nano-ε, δ)."""
+    account has spent, as (nano-ε, δ). operations: the last number of a remove or replace of each set's name that had one."""
 
     sequences: Mapping[str, int]
     accounts: Mapping[str, tuple[int, Fraction]]
+    operations: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

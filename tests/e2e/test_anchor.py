@@ -16,6 +16,54 @@ from harness.service_process import ServiceProcess
 from veilset.errors import BudgetExceeded, StateRolledBack, Unavailable
 
 
+def sequences(anchor: Path) -> dict[str, int]:
+    """The highest sequence of each set by an anchor file."""
+    return {name: numbers["sequence"] for name, numbers in json.loads(anchor.read_text())["sets"].items()}
+
+
+def test_two_services_with_one_anchor_do_not_both_start(
+    tmp_path: Path, start_service: Callable[..., ServiceProcess]
+) -> None:
+    """One on a copy of the other's state folder would spend the budget again; once alone it knows what was spent."""
+    anchor = tmp_path / "anchor.json"
+    process = start_service("--anchor", anchor)
+    with process.connect() as service:
+        service.create_set("s", size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=1)
+        service.add("s", ["element"])
+    process.stop()
+    shutil.copytree(process.state, tmp_path / "copy", ignore=shutil.ignore_patterns("valkey"))
+    process.start()
+    (tmp_path / "link").symlink_to(anchor)
+    for path in (anchor, tmp_path / "link"):
+        done = veilset("serve", "--state", "copy", "--port", "0", "--anchor", path, cwd=tmp_path)
+        assert done.code == 1
+        assert f"veilset: anchor: {anchor} is in use by process {process.pid}; each service" in done.err
+    with process.connect() as service:
+        service.publish("s")
+    process.stop()
+    with start_service("--anchor", tmp_path / "link", name="copy").connect() as service:
+        with pytest.raises(StateRolledBack, match="--epsilon 1 "):
+            service.publish("s")
+        service.confirm_loss("s", epsilon=1, delta=1e-9, reason="a copy was started")
+        with pytest.raises(BudgetExceeded):
+            service.publish("s")
+
+
+def test_the_anchor_of_another_state_folder_is_refused(
+    tmp_path: Path, start_service: Callable[..., ServiceProcess]
+) -> None:
+    """A folder that was in use keeps to its own; a new one takes over what there is, as after a loss."""
+    first, second = start_service(name="first"), start_service(name="second")
+    for process in (first, second):
+        process.stop()
+    anchor = tmp_path / "first.anchor"
+    done = veilset("serve", "--state", "second", "--port", "0", "--anchor", anchor, cwd=tmp_path)
+    assert done.code == 1
+    assert f"veilset: anchor: {anchor} belongs to another state folder; name this one's own" in done.err
+    shutil.rmtree(first.state)
+    first.start()
+
+
 def test_an_anchor_that_cannot_be_written_stops_publishing(
     tmp_path: Path, start_service: Callable[..., ServiceProcess]
 ) -> None:
@@ -45,7 +93,7 @@ def test_an_anchor_that_cannot_be_written_stops_publishing(
     ] * 2
     refused = [line for line in lines if line["event"] == "call" and line["code"] != "OK"]
     assert [(line["method"], line["reason"]) for line in refused] == [("PublishRelease", "UNAVAILABLE")] * 2
-    assert json.loads((volume / "anchor.json").read_text())["sets"] == {"s": 2}
+    assert sequences(volume / "anchor.json") == {"s": 2}
 
 
 def test_a_deleted_set_stays_charged_though_anchor_and_state_folder_went(
@@ -75,7 +123,7 @@ def test_a_deleted_set_stays_charged_though_anchor_and_state_folder_went(
     anchor.rename(tmp_path / "away")
     process.start().stop()
     assert anchor.read_bytes() == before
-    assert json.loads(before)["sets"] == {"deleted": 1, "other": 1}
+    assert sequences(anchor) == {"deleted": 1, "other": 1}
     warnings = [line for line in process.log_records() if line["level"] == "warning"]
     assert [(line["event"][:19], line["releases"]) for line in warnings] == [("there was no anchor", 2)]
     shutil.rmtree(process.state)

@@ -41,22 +41,26 @@ class MemoryAnchor:
 
     def __init__(self) -> None:
         self.sequences: dict[str, int] = {}
+        self.operations: dict[str, int] = {}
         self.accounts: dict[str, Mark] = {}
         self.missing = False
         self.room: int | None = None
 
     def read(self, set_name: str, account: str) -> Mark:
         spent = self.accounts.get(account, NOTHING)
-        return Mark(self.sequences.get(set_name, 0), spent.nano_epsilon, spent.delta)
+        operation = self.operations.get(set_name, 0)
+        return Mark(self.sequences.get(set_name, 0), spent.nano_epsilon, spent.delta, operation)
 
     def charged(self) -> Charged:
         accounts = {name: (mark.nano_epsilon, mark.delta) for name, mark in self.accounts.items()}
-        return Charged(dict(self.sequences), accounts)
+        return Charged(dict(self.sequences), accounts, dict(self.operations))
 
     def raise_to(self, charged: Charged) -> None:
         self._use_room()
         for name, sequence in charged.sequences.items():
             self.sequences[name] = max(sequence, self.sequences.get(name, 0))
+        for name, operation in charged.operations.items():
+            self.operations[name] = max(operation, self.operations.get(name, 0))
         for name, (nano_epsilon, delta) in charged.accounts.items():
             before = self.accounts.get(name, NOTHING)
             self.accounts[name] = Mark(0, max(nano_epsilon, before.nano_epsilon), max(delta, before.delta))
@@ -68,7 +72,8 @@ class MemoryAnchor:
             self.room -= 1
 
     def write(self, set_name: str, account: str, mark: Mark) -> None:
-        self.raise_to(Charged({set_name: mark.sequence}, {account: (mark.nano_epsilon, mark.delta)}))
+        spent = {account: (mark.nano_epsilon, mark.delta)}
+        self.raise_to(Charged({set_name: mark.sequence}, spent, {set_name: mark.operation}))
 
 
 class MemoryStore:

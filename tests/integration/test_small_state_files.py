@@ -1,7 +1,8 @@
-"""The signing key and the anchor: whatever one changed bit or a cut leaves is refused by name, or means the same as before."""
+"""Small state files: whatever one changed bit or a cut leaves is refused by name, or means the same as before."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 from veilset.errors import StateCorrupted
 from veilset_server.records import Mark
 from veilset_server.state.anchor import AnchorFile
-from veilset_server.state.key_file import FILE_NAME, change_keys, load_or_make_keys
+from veilset_server.state.folder_format import read_format
+from veilset_server.state.idle_file import IdleFile
+from veilset_server.state.key_file import FILE_NAME, change_keys, load_or_make_keys, read_keys
 from veilset_server.state.key_rotation import SigningKey, new_key, rotate
+from veilset_server.state.token_file import TokenFile
 
 MARK = Mark(7, 3_000_000_000, Fraction(3, 10**9))
 
@@ -77,3 +81,27 @@ def test_a_damaged_anchor_never_forgets(tmp_path: Path) -> None:
     refused = refused_or_same(path, lambda: AnchorFile(path).read("s", "a"))
     assert refused > len(path.read_bytes()) * 8 * 0.9
     assert AnchorFile(path).read("s", "a") == MARK
+
+
+@pytest.mark.parametrize("name", ["format.json", "tokens.json", "signing.pem", "idle.json"])
+def test_a_pipe_in_place_of_a_state_file_is_refused(name: str, tmp_path: Path) -> None:
+    """At once, where reading it would wait for a writer."""
+    os.mkfifo(tmp_path / name)
+    readers: dict[str, Callable[[], object]] = {
+        "format.json": lambda: read_format(tmp_path),
+        "tokens.json": TokenFile(tmp_path).read,
+        "signing.pem": lambda: read_keys(tmp_path),
+        "idle.json": IdleFile(tmp_path).read,
+    }
+    if name == "idle.json":
+        assert readers[name]() == {}
+    else:
+        with pytest.raises((StateCorrupted, OSError), match=name):
+            readers[name]()
+
+
+def test_a_format_file_nested_deeply_is_refused(tmp_path: Path) -> None:
+    """As any other that is none."""
+    (tmp_path / "format.json").write_bytes(b"[" * 200_000)
+    with pytest.raises(StateCorrupted, match=r"format\.json: not a format file"):
+        read_format(tmp_path)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from veilset.errors import StateCorrupted
 from veilset_server.state.durability import new_file, write_all
+from veilset_server.state.files import read_regular
 from veilset_server.state.raw_vectors import RawVectors
 
 FORMAT_NAME = "format.json"
@@ -50,10 +51,10 @@ def read_format(folder: Path) -> FolderFormat | None:
     """The folder's format, or None if there is no format file. Raises StateCorrupted."""
     path = folder / FORMAT_NAME
     try:
-        fields = json.loads(path.read_bytes().decode("ascii"))
+        fields = json.loads(read_regular(path).decode("ascii"))
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (OSError, ValueError, RecursionError):
         raise StateCorrupted(f"{path}: not a format file of veilset", file=FORMAT_NAME) from None
     if not isinstance(fields, dict) or fields.keys() != {"version", "folder_id", "ready"}:
         raise StateCorrupted(f"{path}: not a format file of veilset", file=FORMAT_NAME)

@@ -14,6 +14,7 @@ import structlog
 
 from veilset_server.ports import IdleAges
 from veilset_server.state.durability import new_file, write_all
+from veilset_server.state.files import read_regular
 
 FILE_NAME = "idle.json"
 
@@ -29,7 +30,7 @@ class IdleFile:
     def read(self) -> IdleAges:
         """What was last written; empty without a file."""
         try:
-            return parse_ages(self._path.read_bytes())
+            return parse_ages(read_regular(self._path))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:

@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from veilset.errors import NotFound, StateCorrupted
 from veilset_server.state.durability import new_file, write_all
+from veilset_server.state.files import read_regular
 from veilset_server.state.key_rotation import SigningKey, new_key
 
 FILE_NAME = "signing.pem"
@@ -56,7 +57,7 @@ def read_keys(folder: Path) -> list[SigningKey]:
     """The keys in ``folder``, newest first. Raises NotFound if there is no file, StateCorrupted if it is damaged."""
     path = folder / FILE_NAME
     try:
-        first_line, _, rest = path.read_bytes().partition(b"\n")
+        first_line, _, rest = read_regular(path).partition(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{path}: there is none; is that a state folder that was in use?", field="state") from None
     if first_line != _first_line(rest):

@@ -10,16 +10,15 @@ idle.json     how long open uploads were left alone (`idle_file`)
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from veilset.errors import FailedPrecondition, StateCorrupted
-from veilset_server.state.durability import FILE_MODE, FOLDER_MODE, TEMPORARY_SUFFIX, sync_folder
+from veilset_server.state.durability import FOLDER_MODE, TEMPORARY_SUFFIX, sync_folder
+from veilset_server.state.files import Held, hold
 from veilset_server.state.folder_format import (
     FORMAT_NAME,
     FORMAT_VERSION,
@@ -137,16 +136,7 @@ def _make_private(path: Path) -> None:
 
 
 def _hold(path: Path) -> int:
-    """Take the lock, which the kernel lets go when the process ends, however it ends; write our process id into it."""
-    descriptor = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with suppress(OSError):  # the number only helps people; a full disk must not keep the server from starting
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-        os.close(descriptor)
-        by = f"process {holder}" if holder.isdigit() else "another process"
-        raise FailedPrecondition(f"{path}: the state folder is in use by {by}", folder=path, pid=holder) from None
-    return descriptor
+        return hold(path / LOCK_NAME)
+    except Held as held:
+        raise FailedPrecondition(f"{path}: the state folder is in use by {held}", folder=path, pid=held.pid) from None

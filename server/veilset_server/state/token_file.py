@@ -20,6 +20,7 @@ from typing import Any
 from veilset.errors import InvalidInput, LimitExceeded, NotFound, StateCorrupted
 from veilset_server.principals import make_principal
 from veilset_server.state.durability import FOLDER_MODE, new_file, write_all
+from veilset_server.state.files import read_regular
 from veilset_server.state.tokens import TokenRecord
 
 FILE_NAME = "tokens.json"
@@ -38,7 +39,7 @@ class TokenFile:
     def read(self) -> list[TokenRecord]:
         """All tokens, oldest first; none if there is no file. Raises StateCorrupted, NotFound (no such folder)."""
         try:
-            return parse_tokens(self.path.read_bytes())
+            return parse_tokens(read_regular(self.path))
         except FileNotFoundError:
             if not self._folder.is_dir():
                 raise self._no_folder() from None

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from veilset_server.state.files import read_regular
+
 Content = TypeVar("Content")
 
 
@@ -38,7 +40,7 @@ class WatchedFile(Generic[Content]):
         if seen != self._seen:
             self._content = self._failure = None
             try:
-                self._content = self._parse(self._path.read_bytes())
+                self._content = self._parse(read_regular(self._path))
             except Exception as failure:  # noqa: BLE001 - kept and raised at every question, whatever it is
                 self._failure = failure
             self._seen = seen

@@ -27,7 +27,8 @@ program without it cannot insert a charge at all."""
 _VERSION_1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     """CREATE TABLE ledger (
-        ledger_id TEXT NOT NULL PRIMARY KEY
+        ledger_id TEXT NOT NULL PRIMARY KEY,
+        anchor_id TEXT NOT NULL DEFAULT ''
     ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE sets (
         set_id INTEGER PRIMARY KEY,

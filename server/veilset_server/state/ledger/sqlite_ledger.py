@@ -90,6 +90,12 @@ class SqliteLedger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def bind_anchor(self, found: str) -> str:
+        """The id of this ledger's anchor; a ledger that has none yet takes ``found`` as its anchor's for good."""
+        with self._file.transaction() as transaction:
+            transaction.execute("UPDATE ledger SET anchor_id = ? WHERE anchor_id = ''", (found,))
+            return str(transaction.execute("SELECT anchor_id FROM ledger").fetchone()[0])
+
     # Sets
 
     def create_set(
