@@ -26,6 +26,7 @@ from vectors.calibration import (
 )
 from vectors.elements import LONG, NORMALIZED, SPEC_FIELDS, SPEC_TEXT
 from vectors.golden_release import golden_releases
+from vectors.linear import rows, thresholds
 from vectors.normalizing import normalize
 from vectors.reader import PROFILES, bit, digest, key_check, positions
 
@@ -156,6 +157,7 @@ def build() -> dict[str, bytes]:
             "promises": list(calibrations()),
             "thresholds": [{"epsilon0": value, "threshold": threshold(value)} for value in EPSILON0],
         },
+        "linear.json": {"rows": list(rows()), "thresholds": list(thresholds())},
         "spec.json": {"text": SPEC_TEXT, "fields": SPEC_FIELDS},
     }
     written = {name: json.dumps(content, indent=1).encode() + b"\n" for name, content in files.items()}

@@ -25,6 +25,7 @@ class Kernels:
 
     elements: ModuleType
     filter: ModuleType
+    linear: ModuleType
 
 
 class _State:

@@ -51,6 +51,16 @@ def chance_below(floor: float, trials: int, changed_bits: int, flip_probability:
     )
 
 
+def chance_below_floor(floor: float, trials: int, yes: tuple[float, float], error: float) -> float:
+    """`chance_below` for one answer, yes with the first probability under one input and with the second under the other."""
+    present, absent = yes
+    share = _share(error, 1)
+    return min(
+        _chance_of_event_below(floor, trials, likely, unlikely, share)
+        for likely, unlikely in ((present, absent), (1.0 - absent, 1.0 - present))
+    )
+
+
 def _chance_of_event_below(floor: float, trials: int, likely: float, unlikely: float, share: float) -> float:
     """Summed over the likely side's counts; counts so rare that together they weigh 1e-12 are taken to fall below."""
     rare = 1e-12

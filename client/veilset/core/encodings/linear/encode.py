@@ -1,0 +1,103 @@
+"""Drawing a linear vector: coins, elimination front to back, back substitution; one section after the other.
+
+Sorted digests fill the sections in order, so a section is finished as soon as a digest of a later one comes: memory holds one
+section, 16 bytes a column and its planes, however long the vector. The random bytes that are taken are the coins, 8 for every
+distinct digest, and one bit for every column and plane; what a pivot's column drew is overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.compiled import load, read_only
+from veilset.core.encodings.linear import plain
+from veilset.core.encodings.linear.parameters import WORD_BITS, LinearParameters
+from veilset.core.encodings.linear.rows import first_digest
+from veilset.errors import InvalidInput
+
+Digests = NDArray[np.uint64]
+RandomBytes = Callable[[int], bytes | bytearray | memoryview]
+
+COINS = 1 << 18
+"""Digests whose coins are drawn together."""
+
+
+def encode(
+    parameters: LinearParameters, chunks: Iterable[Digests], random_bytes: RandomBytes, *, compiled: bool = True
+) -> Iterator[bytes]:
+    """The sections of a fresh vector, in order; each is words of 64 columns, the planes' words for the same columns together.
+
+    chunks: strictly increasing digests over all chunks (checked: the promise rests on one coin for each). random_bytes(n): the
+    next n bytes of a cryptographic stream. compiled: by the kernels where numba runs; the same vector otherwise. Raises
+    InvalidInput for digests out of order.
+    """
+    solver = _Solver(parameters, random_bytes, compiled=compiled)
+    section = 0
+    for kept in keep_some(strictly_increasing(chunks), parameters.drop_threshold, random_bytes):
+        rest = kept
+        while len(rest):
+            behind = first_digest(parameters, section + 1)
+            here = int(np.searchsorted(rest, np.uint64(behind))) if section + 1 < parameters.sections else len(rest)
+            solver.eliminate(rest[:here])
+            rest = rest[here:]
+            if len(rest):
+                yield solver.finish()
+                section += 1
+    for _ in range(section, parameters.sections):
+        yield solver.finish()
+
+
+def strictly_increasing(chunks: Iterable[Digests]) -> Iterator[Digests]:
+    """The chunks, at most `COINS` digests each. Raises InvalidInput at a digest that does not exceed the one before it."""
+    last = -1
+    for chunk in chunks:
+        for start in range(0, len(chunk), COINS):
+            digests = np.ascontiguousarray(chunk[start : start + COINS], dtype=np.uint64)
+            if int(digests[0]) <= last or not np.all(digests[1:] > digests[:-1]):
+                raise InvalidInput("digests", "strictly increasing")
+            last = int(digests[-1])
+            yield digests
+
+
+def keep_some(chunks: Iterable[Digests], drop_threshold: int, random_bytes: RandomBytes) -> Iterator[Digests]:
+    """Of each chunk the digests whose fresh 64-bit coin is not below the threshold."""
+    for digests in chunks:
+        coins = np.frombuffer(random_bytes(8 * len(digests)), dtype="<u8", count=len(digests))
+        yield digests[coins >= np.uint64(drop_threshold)]
+
+
+def random_planes(words: int, planes: int, random_bytes: RandomBytes) -> NDArray[np.uint64]:
+    """Uniform bits for every column and plane; uint64 (words, planes)."""
+    drawn = np.frombuffer(random_bytes(8 * words * planes), dtype="<u8", count=words * planes)
+    return drawn.astype(np.uint64).reshape(words, planes)
+
+
+class _Solver:
+    """The system of one section after the other."""
+
+    def __init__(self, parameters: LinearParameters, random_bytes: RandomBytes, *, compiled: bool) -> None:
+        self._parameters, self._random_bytes = parameters, random_bytes
+        self._kernels = load() if compiled else None
+        self._pivots = np.zeros((parameters.section_columns, 2), dtype=np.uint64)
+
+    def eliminate(self, digests: Digests) -> None:
+        """Add kept digests of the section."""
+        if self._kernels is None:
+            plain.eliminate(self._parameters, self._pivots, digests)
+        else:
+            p = self._parameters
+            self._kernels.linear.eliminate(p.section_columns, p.sections, p.band, self._pivots, read_only(digests))
+
+    def finish(self) -> bytes:
+        """Draw a solution of the section, and begin the next."""
+        p = self._parameters
+        planes = random_planes(-(-p.section_columns // WORD_BITS), p.planes, self._random_bytes)
+        if self._kernels is None:
+            plain.substitute(p, self._pivots, planes)
+        else:
+            self._kernels.linear.substitute(p.section_columns, self._pivots, planes)
+        self._pivots[:] = 0
+        return planes.astype("<u8", copy=False).tobytes()

@@ -1,0 +1,194 @@
+"""Linear vectors: rows, the kernels against the plain reference, what is asked of sorted digests, and every way to read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilset.core import compiled
+from veilset.core.encodings.linear import encode as encoding
+from veilset.core.encodings.linear.encode import encode
+from veilset.core.encodings.linear.parameters import SECTION_COLUMNS, LinearParameters
+from veilset.core.encodings.linear.read import orthogonal, piece_bytes, pieces, scalar_reader
+from veilset.core.encodings.linear.rows import first_digest, row, rows
+from veilset.errors import InvalidInput
+
+QUARTER = 1 << 62
+SHAPES = [
+    # columns, band, planes, elements
+    (128, 128, 1, 50),
+    (1000, 128, 4, 900),
+    (777, 100, 3, 700),
+    (300, 64, 5, 290),
+    (200, 63, 2, 150),
+    (9, 3, 2, 5),
+    (5, 5, 1, 4),
+    (70, 65, 32, 60),
+    (3000, 128, 3, 6000),
+]
+GOLDEN = Path(__file__).parents[1] / "vectors" / "linear.json"
+
+
+def stream(text: str) -> Callable[[int], bytes]:
+    """A stream of bytes that is the same for the same text."""
+    position = 0
+    digest = hashlib.shake_256(text.encode())
+
+    def take(length: int) -> bytes:
+        nonlocal position
+        position += length
+        return digest.digest(position)[-length:] if length else b""
+
+    return take
+
+
+def some_digests(count: int, seed: int = 1) -> NDArray[np.uint64]:
+    """Distinct and sorted."""
+    return np.unique(np.random.default_rng(seed).integers(0, 1 << 64, count, dtype=np.uint64))
+
+
+def read_array(parameters: LinearParameters, vector: bytes, digests: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    offsets, masks = pieces(parameters, digests)
+    data = np.frombuffer(vector, np.uint8)[offsets[:, np.newaxis] + np.arange(piece_bytes(parameters))]
+    return orthogonal(parameters.planes, data, masks)
+
+
+def read_compiled(parameters: LinearParameters, vector: bytes, digests: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    kernels = compiled.load()
+    assert kernels is not None
+    found = np.empty(len(digests), np.uint8)
+    words = compiled.read_only(np.frombuffer(vector, np.uint64).reshape(-1, parameters.planes))
+    shape = (parameters.section_columns, parameters.sections, parameters.band)
+    kernels.linear.read(*shape, words, compiled.read_only(digests), found)
+    return found
+
+
+def test_rows_are_those_of_the_independent_generator() -> None:
+    for known in json.loads(GOLDEN.read_text())["rows"]:
+        parameters = LinearParameters(known["columns"], known["band"], 1, QUARTER)
+        found = row(parameters, int(known["digest"], 16))
+        assert (found.column, f"{found.coefficients:x}") == (known["first"], known["coefficients"]), known
+
+
+@pytest.mark.parametrize("columns", [128, 1 << 22, 3 << 22, 5 * 64 * 65_000])
+def test_rows_of_many_digests_are_rows_of_each(columns: int) -> None:
+    parameters = LinearParameters(columns, 128, 1, QUARTER)
+    digests = np.concatenate([some_digests(300), np.array([0, 1, (1 << 64) - 1], np.uint64)])
+    first, low, high = rows(parameters, digests)
+    found = [(f, h << 64 | w) for f, w, h in zip(first.tolist(), low.tolist(), high.tolist(), strict=True)]
+    assert found == [tuple(row(parameters, digest)) for digest in digests.tolist()]
+
+
+@pytest.mark.parametrize("columns", [1 << 22, 2 << 22, 5 * 64 * 65536])
+def test_sorted_digests_are_sorted_rows_within_their_section(columns: int) -> None:
+    parameters = LinearParameters(columns, 128, 1, QUARTER)
+    edges = {first_digest(parameters, section) + step for section in range(parameters.sections) for step in (-1, 0)}
+    digests = np.union1d(some_digests(2000), np.array(sorted(edges - {-1}), np.uint64))
+    first, _, _ = rows(parameters, digests)
+    assert np.all(np.diff(first.astype(np.int64)) >= 0)
+    of = parameters.section_columns
+    assert np.all(first % np.uint64(of) + np.uint64(128) <= np.uint64(of))  # no row leaves its section
+    for section in range(1, parameters.sections):
+        edge = first_digest(parameters, section)
+        assert [row(parameters, edge - step).column // of for step in (1, 0)] == [section - 1, section]
+
+
+@pytest.mark.parametrize(("columns", "band", "planes", "elements"), SHAPES)
+def test_kernels_equal_the_plain_reference(columns: int, band: int, planes: int, elements: int) -> None:
+    parameters = LinearParameters(columns, band, planes, QUARTER)
+    digests = some_digests(elements)
+    plain = b"".join(encode(parameters, [digests], stream("a"), compiled=False))
+    assert plain == b"".join(encode(parameters, [digests], stream("a")))
+    assert len(plain) == parameters.vector_bytes
+    asked = np.concatenate([digests, some_digests(200, seed=2)])
+    one = scalar_reader(parameters)
+    found = [one(memoryview(plain), digest) for digest in asked.tolist()]
+    assert found == read_array(parameters, plain, asked).tolist()
+    assert found == read_compiled(parameters, plain, asked).tolist()
+
+
+def test_sections_are_solved_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several short sections, encoded by both and read in all ways."""
+    monkeypatch.setattr("veilset.core.encodings.linear.parameters.SECTION_COLUMNS", 256)
+    parameters = LinearParameters(192 * 3, 128, 2, QUARTER)
+    assert parameters.sections == 3
+    digests = some_digests(400)
+    sections = list(encode(parameters, [digests[:7], digests[7:9], digests[9:]], stream("b"), compiled=False))
+    assert [len(piece) for piece in sections] == [192 * 2 // 8] * 3
+    vector = b"".join(sections)
+    assert vector == b"".join(encode(parameters, [digests[:7], digests[7:9], digests[9:]], stream("b")))
+    one = scalar_reader(parameters)
+    found = [one(memoryview(vector), digest) for digest in digests.tolist()]
+    assert found == read_array(parameters, vector, digests).tolist()
+    assert found == read_compiled(parameters, vector, digests).tolist()
+
+
+def test_every_kept_digest_reads_one() -> None:
+    parameters = LinearParameters(1000, 128, 8, QUARTER)
+    digests = some_digests(900)
+    vector = b"".join(encode(parameters, [digests], stream("c")))
+    (kept,) = encoding.keep_some([digests], QUARTER, stream("c"))
+    assert 0 < len(kept) < len(digests)
+    assert read_array(parameters, vector, kept).all()
+    assert not read_array(parameters, vector, np.setdiff1d(digests, kept)).all()
+
+
+def test_bits_behind_the_last_column_are_zero() -> None:
+    parameters = LinearParameters(130, 128, 3, QUARTER)
+    vector = b"".join(encode(parameters, [some_digests(3)], stream("d")))
+    words = np.frombuffer(vector, np.uint64).reshape(-1, 3)
+    assert not np.any(words[-1] >> np.uint64(130 - 128))
+
+
+def test_an_empty_set_gives_a_uniform_vector() -> None:
+    parameters = LinearParameters(128, 128, 1, QUARTER)
+    assert b"".join(encode(parameters, [], stream("e"))) == stream("e")(16)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [[[5, 5]], [[5, 4]], [[1, 5], [5, 6]], [[1, 5], [2]], [[0], [0]]],
+    ids=["twice", "down", "next", "back", "0"],
+)
+def test_digests_that_do_not_rise_are_refused(chunks: list[list[int]]) -> None:
+    """Across chunks, too: a digest that came twice would toss two coins and cost twice the epsilon."""
+    parameters = LinearParameters(128, 128, 1, QUARTER)
+    with pytest.raises(InvalidInput, match="strictly increasing"):
+        list(encode(parameters, [np.array(chunk, np.uint64) for chunk in chunks], stream("f")))
+
+
+def test_random_bytes_taken_depend_on_the_counts_alone() -> None:
+    """One coin for every digest, one bit for every column and plane; nothing by what the digests are."""
+    parameters = LinearParameters(1000, 128, 4, QUARTER)
+    for seed in range(5):
+        taken: list[int] = []
+        source = stream(str(seed))
+
+        def counted(length: int, taken: list[int] = taken, source: Callable[[int], bytes] = source) -> bytes:
+            taken.append(length)
+            return source(length)
+
+        list(encode(parameters, [some_digests(800, seed)], counted))
+        assert taken == [8 * 800, 16 * 8 * 4]
+
+
+def test_a_section_is_handed_over_before_the_next_is_read() -> None:
+    """So memory is bounded by a section, whatever the length of the vector."""
+    parameters = LinearParameters(2 * SECTION_COLUMNS, 128, 1, QUARTER)
+    halves = [np.arange(10, dtype=np.uint64), np.arange(10, dtype=np.uint64) + np.uint64(1 << 63)]
+    came: list[str] = []
+
+    def chunks() -> Iterator[NDArray[np.uint64]]:
+        for half in halves:
+            came.append("digests")
+            yield half
+
+    for piece in encode(parameters, chunks(), np.random.default_rng(1).bytes):
+        came += [f"{len(piece)} bytes"]
+    assert came == ["digests", "digests", "524288 bytes", "524288 bytes"]
