@@ -56,6 +56,12 @@ def largest_ratio(one: Law, other: Law) -> Fraction | None:
     return max(max(one[v] / other[v], other[v] / one[v]) for v in one)
 
 
+def in_turn(*drawn: bytes) -> Callable[[int], bytes]:
+    """A stream that gives these bytes, one after the other, whatever is asked for."""
+    rest = list(drawn)
+    return lambda _: rest.pop(0)
+
+
 def released(parameters: LinearParameters, digests: list[int]) -> bytes:
     """A fresh release by the code and the entropy of production."""
     return b"".join(encode(parameters, [np.array(digests, np.uint64)] if digests else [], AesKeyStream()))

@@ -7,6 +7,8 @@ fail a correct mechanism less than once in a million runs. Planted faults have t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -91,16 +93,19 @@ def test_two_releases_cost_twice_epsilon(epsilon: float, planes: int) -> None:
 # Planted faults: the same mechanism with one line wrong. Each has to break the bound, or the rate that is promised.
 
 
-def without_check(chunks: object) -> object:
+Chunks = Iterable[encoding.Digests]
+
+
+def without_check(chunks: Chunks) -> Chunks:
     return chunks
 
 
-def coin_from_digest(chunks: object, threshold: int, _: object) -> object:
-    for digests in chunks:  # type: ignore[attr-defined]
+def coin_from_digest(chunks: Chunks, threshold: int, _: encoding.RandomBytes) -> Chunks:
+    for digests in chunks:
         yield digests[digests >= np.uint64(threshold)]
 
 
-def no_coin(chunks: object, *_: object) -> object:
+def no_coin(chunks: Chunks, *_: object) -> Chunks:
     return chunks
 
 
@@ -132,21 +137,25 @@ def test_duplicates_behind_the_coins_are_caught(monkeypatch: pytest.MonkeyPatch)
 )
 def test_missing_randomness_is_caught(monkeypatch: pytest.MonkeyPatch, name: str, fault: object) -> None:
     monkeypatch.setattr(encoding, name, fault)
-    assert fault_bound(neighbours(2), 1.0, 2) > 1.0
+    assert fault_bound(neighbours(0), 1.0, 2) > 1.0
+
+
+def given(drawn: bytes, _: int) -> bytes:
+    return drawn
 
 
 def test_coins_kept_between_releases_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One release is as private as ever, two are not."""
-    coins: dict[int, int] = {}
+    coins: dict[int, bytes] = {}
     real = encoding.keep_some
 
-    def kept_coins(chunks: object, threshold: int, random_bytes: encoding.RandomBytes) -> object:
-        for digests in chunks:  # type: ignore[attr-defined]
-            drawn = b"".join(coins.setdefault(int(d), random_bytes(8)) for d in digests)  # type: ignore[arg-type]
-            yield from real([digests], threshold, lambda _, drawn=drawn: drawn)
+    def kept_coins(chunks: Chunks, threshold: int, random_bytes: encoding.RandomBytes) -> Chunks:
+        for digests in chunks:
+            drawn = b"".join(coins.setdefault(digest, bytes(random_bytes(8))) for digest in digests.tolist())
+            yield from real([digests], threshold, partial(given, drawn))
 
     monkeypatch.setattr(encoding, "keep_some", kept_coins)
-    counts = yes_counts(parameters(1.0, 4), neighbours(0), TARGET, 3000, releases=2, before=coins.clear)
+    counts = yes_counts(parameters(1.0, 3), neighbours(0), TARGET, 10_000, releases=2, before=coins.clear)
     assert epsilon_lower_bound(*counts, ERROR) > 2.0
 
 

@@ -11,7 +11,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from linear_systems import Law, coefficients, largest_ratio, release_law, solutions, subsets
+from linear_systems import Law, coefficients, in_turn, largest_ratio, release_law, solutions, subsets
 from veilset.core.encodings.linear.encode import encode
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.encodings.linear.rows import row
@@ -53,7 +53,7 @@ def test_adding_an_element_costs_exactly_epsilon(columns: int, band: int, planes
 
 @pytest.mark.parametrize("growth", [2, 3, 20])
 @pytest.mark.parametrize(("columns", "band", "planes"), SYSTEMS)
-def test_replacing_an_element_costs_at_most_epsilon(columns: int, band: int, planes: int, growth: int) -> None:
+def test_replacing_an_element_costs_exactly_epsilon(columns: int, band: int, planes: int, growth: int) -> None:
     shape = parameters(columns, band, planes)
     drop = replace_one(growth, shape.q)
     worst = Fraction(0)
@@ -92,7 +92,7 @@ def test_production_draws_every_solution_equally_often(columns: int, band: int, 
             words = [filling >> columns * plane & (1 << columns) - 1 for plane in range(planes)]
             source = [coins, b"".join((word | 0xA5 << 56).to_bytes(8, "little") for word in words)]
             digests = np.array(ELEMENTS, np.uint64)
-            vector = b"".join(encode(shape, [digests], lambda _, source=source: source.pop(0), compiled=compiled))
+            vector = b"".join(encode(shape, [digests], in_turn(*source), compiled=compiled))
             drawn = tuple(np.frombuffer(vector, np.uint64).tolist())
             seen[drawn] = seen.get(drawn, 0) + 1
         assert sorted(seen) == sorted(solutions(shape, kept))
@@ -112,7 +112,7 @@ def targets_law(shape: LinearParameters, digests: list[int], drop: Fraction) -> 
     law: Law = {}
     for kept, chance in subsets(digests, drop):
         system = [(coefficients(shape, x), x >> 3 & 1) for x in kept]
-        possible = [
+        possible: list[int | None] = [
             v for v in range(1 << shape.columns) if all((v & line).bit_count() % 2 == t for line, t in system)
         ] or [None]
         for v in possible:
@@ -127,7 +127,7 @@ def fixed_free_law(shape: LinearParameters, digests: list[int], drop: Fraction) 
         coins = b"".join((b"\xff" if x in kept else b"\0") * 8 for x in digests)
         source = [coins, b"\xff" * 8] if digests else [b"\xff" * 8]
         chunks = [np.array(digests, np.uint64)] if digests else []
-        vector = b"".join(encode(shape, chunks, lambda _, source=source: source.pop(0)))
+        vector = b"".join(encode(shape, chunks, in_turn(*source)))
         law[vector] = law.get(vector, Fraction(0)) + chance
     return law
 
