@@ -29,7 +29,7 @@ PRIVACY = PrivacyParameters(epsilon=3.0, delta=1e-13, adjacency=Adjacency.ADD_RE
 BITS_PER_ELEMENT = (None, 8.0)  # the planner's choice, and what is enough for most of it
 KEPT_RELEASES = 2
 FIXED_SERVICE, FIXED_READER = 64 << 20, 32 << 20
-DIGEST_BYTES = 16
+DIGEST_BYTES = 8
 REPEATS = 5
 
 
@@ -38,7 +38,6 @@ class Rates:
     """What one machine does in a second, from the client's call to its return."""
 
     add: float  # elements from a list, hashed, through gRPC, into the vector, on disk
-    merge: float  # bytes of a partial vector in memory, through gRPC, into the vector, on disk
     noise: float  # bits perturbed, hashed, on disk, charged
     deliver: float  # bytes from disk into Redis, visible
     open: float  # bytes from Redis into a reader, verified
@@ -54,7 +53,7 @@ def table(rates: Rates) -> str:
     """The sizing table in Markdown."""
     head = (
         "| elements | m, bits | a vector | TPR / FPR | service: memory / disk | Redis | reader | add, one producer "
-        "| add, merged | publish | open |"
+        "| publish | open |"
     )
     rows = [row(size, each, rates) for each in BITS_PER_ELEMENT for size in SIZES]
     return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows])
@@ -64,7 +63,7 @@ def row(size: int, bits_per_element: float | None, rates: Rates) -> str:
     """One size. Redis holds the releases that are kept, and the next one before an old one goes."""
     chosen: Plan = plan(PlanRequest(size, PRIVACY, bits_per_element=bits_per_element))
     length = chosen.bytes
-    disk = length * (1 + KEPT_RELEASES + 1) + max(DIGEST_BYTES * size, length)
+    disk = length * (1 + KEPT_RELEASES + 1) + DIGEST_BYTES * size
     cells = [
         f"10^{len(str(size)) - 1}",
         f"{chosen.bits:.3g}{' (the most)' if chosen.bits > MAX_BITS * 0.9 else ''}",
@@ -74,7 +73,6 @@ def row(size: int, bits_per_element: float | None, rates: Rates) -> str:
         amount(length * (KEPT_RELEASES + 1)),
         amount(length + FIXED_READER),
         duration(size / rates.add),
-        duration(length / rates.merge),
         duration(8 * length / rates.noise + length / rates.deliver),
         duration(length / rates.open),
     ]
@@ -115,12 +113,9 @@ def measure_once(service: veilset.Service, redis: str, name: str, addresses: lis
     shape = service.create_set(
         name, size=size, epsilon=3, adjacency="add-remove", bits=bits, hashes=1, allow_poor_utility=True
     ).filter
-    part = veilset.PartialVector(shape)
-    part.add(addresses)
     length = shape.vector_bytes
     found = {
         "add": size / seconds(lambda: service.add(name, addresses)),
-        "merge": length / seconds(lambda: service.merge_vector(name, part)),
         "noise": bits / seconds(lambda: service.publish(name, wait=False)),
         "deliver": length / seconds(lambda: wait_until(lambda: service.get_release(name).state == "published")),
         "open": length / seconds(lambda: veilset.open(redis, name)),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from veilset._reader.reader import open_view as open  # noqa: A004 - `veilset.open` reads as what it is
     from veilset._reader.remote_view import RemoteView, remote
     from veilset._reader.view import View
-    from veilset._service.partial_vector import PartialVector
     from veilset._service.service import Service, connect
     from veilset._service.spec import Spec
     from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
@@ -30,7 +29,6 @@ __all__ = [
     "Follower",
     "HashScheme",
     "Normalization",
-    "PartialVector",
     "PrivacyParameters",
     "RemoteView",
     "Service",
@@ -52,7 +50,6 @@ _HOMES = {
     "Follower": "veilset._reader.follower",
     "HashScheme": "veilset.core.params",
     "Normalization": "veilset.core.params",
-    "PartialVector": "veilset._service.partial_vector",
     "PrivacyParameters": "veilset.core.params",
     "RemoteView": "veilset._reader.remote_view",
     "Service": "veilset._service.service",

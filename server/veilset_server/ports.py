@@ -181,8 +181,8 @@ class UploadSpool(Protocol):
         StorageFull (nothing held).
         """
 
-    def sha256(self) -> bytes:
-        """SHA-256 of all digests held, in order."""
+    def checksum(self) -> bytes:
+        """XXH3-128 of all digests held, in order."""
 
     def sync(self) -> None:
         """Return once everything held is on disk. Raises OutOfSequence and NotFound as ``append`` does."""

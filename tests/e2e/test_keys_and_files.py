@@ -137,7 +137,6 @@ def test_a_closed_connection_says_so(service: ServiceProcess) -> None:
         lambda: list(connection.list_sets()),
         lambda: connection.add("s", ["a"]),
         lambda: connection.publish("s"),
-        lambda: connection.merge_vector("s", None),  # type: ignore[arg-type]
     ):
         with pytest.raises(FailedPrecondition, match="closed"):
             ask()

@@ -15,7 +15,6 @@ from harness.raw_calls import SECONDS, Failure, RawUpload, fails, failure_of, fi
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import merge_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.principals import Role
 from veilset_server.rpc.permissions import PERMISSIONS, Permission
@@ -25,11 +24,6 @@ METHODS = [method.removeprefix(PACKAGE) for method in PERMISSIONS if method.star
 ABSENT = "theirs-absent"
 
 
-def merge(set_name: str) -> merge_pb2.MergeVectorRequest:
-    """The opening of a merge."""
-    return merge_pb2.MergeVectorRequest(open=merge_pb2.OpenMerge(set_name=set_name, upload_id="u"))
-
-
 REQUESTS: dict[str, Callable[[str], Any]] = {
     "PlanFilter": lambda _: pb.PlanFilterRequest(),
     "CreateSet": creation,
@@ -37,7 +31,7 @@ REQUESTS: dict[str, Callable[[str], Any]] = {
     "ListSets": lambda _: pb.ListSetsRequest(),
     "DeleteSet": lambda name: pb.DeleteSetRequest(name=name),
     "AddElements": lambda name: open_upload(name, "u"),
-    "MergeVector": merge,
+    "AddBatch": lambda name: pb.AddBatchRequest(set_name=name, upload_id="b"),
     "PublishRelease": lambda name: pb.PublishReleaseRequest(set_name=name, request_id="r"),
     "GetRelease": lambda name: pb.GetReleaseRequest(set_name=name),
     "ListReleases": lambda name: pb.ListReleasesRequest(set_name=name),
@@ -74,7 +68,7 @@ def ask(stub: MembershipServiceStub, method: str, set_name: str) -> Failure | No
     """Make the call; how it failed, or None."""
     request = REQUESTS[method](set_name)
     try:
-        if method in ("AddElements", "MergeVector"):
+        if method == "AddElements":
             list(getattr(stub, method)(iter([request]), timeout=SECONDS))
         else:
             getattr(stub, method)(request, timeout=SECONDS)

@@ -1,4 +1,4 @@
-"""Whose an upload is, where names of principals and ids look like kinds of uploads, or like each other."""
+"""Whose an upload is, where names of principals and ids look like each other."""
 
 from __future__ import annotations
 
@@ -9,44 +9,36 @@ import pytest
 from bad_inputs import creation
 
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch, upload
-from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.service_process import ServiceProcess
 from harness.tokens import new_token, stub_with
 from harness.vectors import expected_vector, raw_vector
-from veilset.core.release.header import CHUNK_BYTES
 from veilset.core.release.wire import filter_from_proto
 from veilset.v1 import membership_pb2 as pb
 
-IDS = ["u", "alice/u", "vector/u", "vector/alice/u", "elements/alice/u"]
+IDS = ["u", "alice/u", "elements/u", "elements/alice/u"]
 
 
-@pytest.mark.parametrize("name", ["vector", "elements", "crm"])
-def test_names_that_look_like_kinds_of_uploads(
+@pytest.mark.parametrize("name", ["elements", "crm"])
+def test_names_and_ids_that_look_like_others(
     start_service: Callable[..., ServiceProcess], tmp_path: Path, name: str
 ) -> None:
-    """A principal called so, with ids that look like others': its uploads and merges are its own, and the set goes on."""
+    """A principal called so, with ids that look like others': its uploads are its own, and the set goes on."""
     state = tmp_path / "state"
     named, other, root = (new_token(state, "admin", name=who) for who in (name, "alice", "root"))
     service = start_service()
     with stub_with(service, root) as admin, stub_with(service, other) as alice, stub_with(service, named) as producer:
         admin.CreateSet(creation("s"))
         shape = filter_from_proto(admin.GetSet(pb.GetSetRequest(name="s")).set.filter)
-        vector = expected_vector(shape, [b"merged"])
-        chunks = [chunk(vector, index) for index in range(-(-len(vector) // CHUNK_BYTES))]
-        with RawMerge(alice, open_merge("s", "u", shape), *chunks) as held:
+        with RawUpload(alice, open_upload("s", "u"), raw_batch(1, [b"alice"])) as held:
             held.opened()
-            assert [held.acknowledged() for _ in chunks][-1] == len(chunks)
+            assert held.acknowledged() == (1, 1)
             for upload_id in IDS:
                 upload(producer, "s", [[upload_id.encode()]], upload_id)
-                with RawMerge(producer, open_merge("s", upload_id, shape), *chunks, finish_merge(vector)) as own:
-                    assert own.opened().chunks == 0
-                    assert [own.acknowledged() for _ in chunks][-1] == len(chunks)
-                    assert own.finished() == len(vector)
-            held.send(finish_merge(vector))  # nobody took it over
-            assert held.finished() == len(vector)
+            held.send(finish(1))  # no other stream took it over
+            assert held.finished() == 1
         released = admin.PublishRelease(pb.PublishReleaseRequest(set_name="s", request_id="r")).release
         assert released.state == pb.RELEASE_STATE_PUBLISHED
-    assert raw_vector(service.state, "s") == expected_vector(shape, [b"merged", *(given.encode() for given in IDS)])
+    assert raw_vector(service.state, "s") == expected_vector(shape, [b"alice", *(given.encode() for given in IDS)])
 
 
 def test_an_upload_begun_without_authentication_is_nobodys_with_a_token(

@@ -14,7 +14,7 @@ from harness.vectors import expected_vector, raw_vector
 from veilset._input.columns import BATCH
 from veilset._service.service import Service
 from veilset.core.params import FilterParameters
-from veilset.core.release.wire import filter_from_proto
+from veilset.core.release.wire import hashing_from_proto
 from veilset.errors import AlreadyExists, InvalidInput, UploadMismatch
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
@@ -41,7 +41,7 @@ def test_open_tells_how_to_hash_and_where_to_go_on(
         with RawUpload(stub, open_upload(set_name, upload_id)) as stream:
             opened = stream.opened()
             assert (opened.sequence, opened.elements, opened.finished) == (0, 0, False)
-            assert filter_from_proto(opened.filter) == shape
+            assert hashing_from_proto(opened.hashing) == shape.hashing
             assert opened.max_batch_elements == BATCH
 
 
@@ -110,7 +110,7 @@ def test_a_second_stream_takes_the_upload_over(
     assert raw_vector(service.state, set_name) == expected_vector(shape, ELEMENTS[:20])
 
 
-@pytest.mark.parametrize("mismatch", ["count", "sha256"])
+@pytest.mark.parametrize("mismatch", ["count", "checksum"])
 def test_a_finish_that_disagrees_discards_the_upload(
     mismatch: str, service: ServiceProcess, stub: MembershipServiceStub, set_name: str, shape: FilterParameters
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_checksum_is_asked_of_streams_that_send_digests(
             assert stream.acknowledged() == (1, 500)
             refusal = stream.failure()
             assert (refusal.code, refusal.reason) == ("INVALID_ARGUMENT", "INVALID_INPUT")
-            assert "sha256" in refusal.message
+            assert "checksum" in refusal.message
         with RawUpload(stub, open_upload(set_name, upload_id)) as stream:
             assert stream.opened().elements == 500
             if more:

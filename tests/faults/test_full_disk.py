@@ -14,7 +14,6 @@ from stricken import wait_for
 from harness.fault_tally import Trying
 from harness.full_disk import fill_up, small_disk
 from harness.raw_calls import RawUpload, fails, failure_of, finish, open_upload, raw_batch
-from harness.raw_merges import RawMerge, chunk, finish_merge, open_merge
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
 from harness.vectors import expected_vector, raw_vector, redis_content
@@ -88,31 +87,6 @@ def test_uploads_and_publishes_on_a_full_disk(process: ServiceProcess, redis: Re
             service.create_set("t", size=1000, epsilon=3, adjacency="add-remove")
         expected = expected_vector(service.get_set("s").filter, [b"first", *held, *refused])
         assert raw_vector(process.state, "s") == expected
-
-
-def test_a_merge_on_a_full_disk(process: ServiceProcess, trying: Trying) -> None:
-    """A vector's chunk that does not fit is refused and not held; once there is space the merge goes on where it was."""
-    elements = [f"merged {number}".encode() for number in range(5000)]
-    with process.stub() as stub, process.connect() as service:
-        shape = service.get_set("s").filter
-        vector = expected_vector(shape, elements)
-        with trying("full disk while receiving a vector"):
-            ballast = fill_up(process.state.parent)
-            with RawMerge(stub, open_merge("s", "u", shape)) as stream:
-                failure = stream.failure()
-                assert (failure.code, failure.reason) == ("RESOURCE_EXHAUSTED", "STORAGE_FULL")
-            with ballast.open("r+b") as file:
-                file.truncate(ballast.stat().st_size - (1 << 19))
-            with RawMerge(stub, open_merge("s", "u", shape), chunk(vector, 0)) as stream:
-                assert stream.opened().chunks == 0
-                failure = stream.failure()
-                assert (failure.code, failure.reason) == ("RESOURCE_EXHAUSTED", "STORAGE_FULL")
-            ballast.unlink()
-            with RawMerge(stub, open_merge("s", "u", shape), chunk(vector, 0), finish_merge(vector)) as stream:
-                assert stream.opened().chunks == 0
-                assert stream.acknowledged() == 1
-                assert stream.finished() == len(vector)
-        assert raw_vector(process.state, "s") == expected_vector(shape, [b"first", *elements])
 
 
 @pytest.mark.faults

@@ -7,7 +7,6 @@ the answer is never INTERNAL or UNKNOWN, and a well-behaved call gets through af
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +16,7 @@ import grpc
 import structlog
 
 from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import merge_pb2, parameters_pb2
+from veilset.v1 import parameters_pb2
 from veilset_server.app import Ready, serve
 from veilset_server.limits import Limits
 from veilset_server.memory import return_freed_memory
@@ -98,7 +97,7 @@ def seeds() -> Iterator[bytes]:
             pb.AddElementsRequest(batch=elements).SerializeToString(),
             pb.AddElementsRequest(finish=pb.FinishUpload(count=2)).SerializeToString(),
         ),
-        "MergeVector": _merge(),
+        "AddBatch": pb.AddBatchRequest(set_name="a", upload_id="v", digests=bytes(16)).SerializeToString(),
         "PublishRelease": pb.PublishReleaseRequest(set_name="a", request_id="r").SerializeToString(),
         "GetBudget": pb.GetBudgetRequest(set_name="a").SerializeToString(),
         "RaiseBudget": pb.RaiseBudgetRequest(account="a", epsilon=2000, reason="more").SerializeToString(),
@@ -109,20 +108,6 @@ def seeds() -> Iterator[bytes]:
     names = [method.name for method in _SERVICE.methods]
     for name in [*good, *(name for name in names if name not in good)]:
         yield bytes([names.index(name)]) + good.get(name, named)
-
-
-def _merge() -> bytes:
-    """A whole merge of one chunk."""
-    shape = parameters_pb2.FilterParameters(bits=4096, hashes=1, scheme=parameters_pb2.HASH_SCHEME_MMH3_V1, seed=7)
-    profile = parameters_pb2.NORMALIZATION_NONE
-    opening = merge_pb2.OpenMerge(set_name="a", upload_id="v", filter=shape, normalization=profile)
-    bits = b"\x01" * 512
-    finish = merge_pb2.FinishMerge(length=len(bits), sha256=hashlib.sha256(bits).digest())
-    return _stream(
-        merge_pb2.MergeVectorRequest(open=opening).SerializeToString(),
-        merge_pb2.MergeVectorRequest(chunk=merge_pb2.VectorChunk(index=0, bits=bits)).SerializeToString(),
-        merge_pb2.MergeVectorRequest(finish=finish).SerializeToString(),
-    )
 
 
 _running: list[_Running] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 import grpc
+import xxhash
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -84,8 +84,8 @@ def hashed(elements: Sequence[bytes], seed: int) -> bytes:
 
 def finish(count: int, packed: bytes | None = None) -> pb.AddElementsRequest:
     """A finish message; ``packed``, all digests in order, gives it its checksum."""
-    sha256 = b"" if packed is None else hashlib.sha256(packed).digest()
-    return pb.AddElementsRequest(finish=pb.FinishUpload(count=count, sha256=sha256))
+    checksum = b"" if packed is None else xxhash.xxh3_128_digest(packed)
+    return pb.AddElementsRequest(finish=pb.FinishUpload(count=count, checksum=checksum))
 
 
 class RawStream(Generic[Request, Response]):

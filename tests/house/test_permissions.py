@@ -34,7 +34,7 @@ MAY = {
     "ListSets": {PRODUCER, PUBLISHER, READER, ADMIN},
     "DeleteSet": {ADMIN},
     "AddElements": {PRODUCER, ADMIN},
-    "MergeVector": {PRODUCER, ADMIN},
+    "AddBatch": {PRODUCER, ADMIN},
     "PublishRelease": {PUBLISHER, ADMIN},
     "GetRelease": {PUBLISHER, READER, ADMIN},
     "ListReleases": {PUBLISHER, READER, ADMIN},

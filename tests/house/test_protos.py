@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from veilset.v1 import membership_pb2, merge_pb2, parameters_pb2, release_pb2
+from veilset.v1 import membership_pb2, parameters_pb2, release_pb2
 
 PROTOS = Path(__file__).parents[2] / "protos"
 METHODS = membership_pb2.DESCRIPTOR.services_by_name["MembershipService"].methods
@@ -19,6 +19,7 @@ REQUIRED = {
     "ListSets",
     "DeleteSet",
     "AddElements",
+    "AddBatch",
     "PublishRelease",
     "GetRelease",
     "ListReleases",
@@ -40,11 +41,11 @@ def test_the_service_has_its_methods() -> None:
     for method in METHODS:
         assert method.input_type.name == f"{method.name}Request"
         assert method.output_type.name == f"{method.name}Response"
-        streams = method.name in ("AddElements", "MergeVector")
+        streams = method.name == "AddElements"
         assert (method.client_streaming, method.server_streaming) == (streams, streams)
 
 
-@pytest.mark.parametrize("module", [membership_pb2, merge_pb2, parameters_pb2, release_pb2])
+@pytest.mark.parametrize("module", [membership_pb2, parameters_pb2, release_pb2])
 def test_what_was_not_said_is_no_choice(module: object) -> None:
     """Zero is UNSPECIFIED in every enumeration."""
     enumerations = module.DESCRIPTOR.enum_types_by_name.values()  # type: ignore[attr-defined]

@@ -15,7 +15,6 @@ FROZEN = [
     "Follower",
     "HashScheme",
     "Normalization",
-    "PartialVector",
     "PrivacyParameters",
     "RemoteView",
     "Service",

@@ -51,16 +51,9 @@ class Place:
         abandoned = AbandonedUploads(self.ledger, self.files, IdleFile(folder), 100.0, lambda: self.seconds)
         self.ingest = Ingest(self.ledger, self.files, locks, Merging(self.ledger, self.files, locks), abandoned)
 
-    def merge_parameters(self) -> tuple[Any, Any]:
-        """What a vector for either set has to be built with."""
-        description = self.ledger.get_set("one").description
-        return description.filter, description.normalization
-
-    def open(self, kind: str, set_name: str) -> UploadSession[Any]:
-        """Open an upload of either kind under the id u."""
-        if kind == "elements":
-            return self.ingest.open(set_name, "u")
-        return self.ingest.open_merge(set_name, "u", *self.merge_parameters())
+    def open(self, set_name: str) -> UploadSession[Any]:
+        """Open an upload under the id u."""
+        return self.ingest.open(set_name, "u")
 
 
 @pytest.fixture
@@ -71,21 +64,19 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made.ledger.close()
 
 
-@pytest.fixture(params=[("elements", "open_spool"), ("vector", "open_vector_spool")], ids=["elements", "vector"])
-def held_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Turnstile]:
-    """A kind of upload, and what holds its spool up."""
-    kind, method = request.param
-    turnstile = Turnstile(getattr(VectorFiles, method))
-    monkeypatch.setattr(VectorFiles, method, lambda *arguments, **named: turnstile(*arguments, **named))
-    return kind, turnstile
+@pytest.fixture
+def turnstile(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
+    """What holds a spool up."""
+    made = Turnstile(VectorFiles.open_spool)
+    monkeypatch.setattr(VectorFiles, "open_spool", lambda *arguments, **named: made(*arguments, **named))
+    return made
 
 
-def test_other_sets_do_not_wait_for_a_long_spool(place: Place, held_up: tuple[str, Turnstile]) -> None:
+def test_other_sets_do_not_wait_for_a_long_spool(place: Place, turnstile: Turnstile) -> None:
     """They open, add and finish meanwhile; then the slow one goes on."""
-    kind, turnstile = held_up
     turnstile.armed = True
     with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(place.open, kind, "one")
+        slow = pool.submit(place.open, "one")
         assert turnstile.reached.wait(SECONDS)
         try:
             quick = place.ingest.open("two", "u")
@@ -98,17 +89,14 @@ def test_other_sets_do_not_wait_for_a_long_spool(place: Place, held_up: tuple[st
     place.ingest.close(session)
 
 
-def test_an_upload_that_is_dropped_while_it_is_opened_can_be_finished(
-    place: Place, held_up: tuple[str, Turnstile]
-) -> None:
+def test_an_upload_that_is_dropped_while_it_is_opened_can_be_finished(place: Place, turnstile: Turnstile) -> None:
     """It had been left alone for too long just when its producer came back: it starts from nothing, and says so."""
-    kind, turnstile = held_up
-    place.ingest.close(place.open(kind, "one"))
+    place.ingest.close(place.open("one"))
     place.ingest.drop_abandoned()
     place.seconds = 1000.0
     turnstile.armed = True
     with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(place.open, kind, "one")
+        slow = pool.submit(place.open, "one")
         assert turnstile.reached.wait(SECONDS)
         try:
             assert place.ingest.drop_abandoned() == 1
@@ -117,8 +105,5 @@ def test_an_upload_that_is_dropped_while_it_is_opened_can_be_finished(
         session = slow.result(SECONDS)
     assert not session.finished
     assert [upload.set_id for upload in place.ledger.all_open_uploads()] == [session.stored.set_id]
-    if kind == "elements":
-        assert place.ingest.finish(session, 0, b"") == 0
-        assert place.open(kind, "one").finished
-    else:
-        place.ingest.close(session)
+    assert place.ingest.finish(session, 0, b"") == 0
+    assert place.open("one").finished

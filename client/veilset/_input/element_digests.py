@@ -14,12 +14,12 @@ from veilset.core.elements.hashing import digests
 from veilset.core.elements.normalization import Element, normalize
 from veilset.core.elements.packed import PackedElements
 from veilset.core.elements.packed_hashing import packed_digests
-from veilset.core.params import FilterParameters, Normalization
+from veilset.core.params import FilterParameters, HashParameters, Normalization
 from veilset.errors import InvalidInput
 
 
 def digest_batches(
-    elements: Iterable[Element], shape: FilterParameters, profile: Normalization, key: bytes | None
+    elements: Iterable[Element], hashing: HashParameters | FilterParameters, profile: Normalization, key: bytes | None
 ) -> Iterator[NDArray[np.uint64]]:
     """Digests of the normalised elements, batch by batch, each uint64 (n,), in bounded memory.
 
@@ -28,23 +28,23 @@ def digest_batches(
     """
     start = 0
     for batch in element_batches(elements):
-        yield digest_batch(batch, start, shape, profile, key)
+        yield digest_batch(batch, start, hashing, profile, key)
         start += len(batch)
 
 
 def digest_batch(
     batch: list[Element] | PackedElements,
     start: int,
-    shape: FilterParameters,
+    hashing: HashParameters | FilterParameters,
     profile: Normalization,
     key: bytes | None,
 ) -> NDArray[np.uint64]:
     """`digest_batches` for one batch; ``start`` is the position of its first element."""
-    if key is None and (hashed := packed_digests(batch, shape, profile)) is not None:
+    if key is None and (hashed := packed_digests(batch, hashing, profile)) is not None:
         return hashed
     if isinstance(batch, PackedElements):
         batch = list(batch)
-    return digests(normalize_batch(batch, start, profile), shape.scheme, shape.seed, key)
+    return digests(normalize_batch(batch, start, profile), hashing.scheme, hashing.seed, key)
 
 
 def normalize_batch(batch: list[Element], start: int, profile: Normalization) -> list[bytes]:

@@ -13,8 +13,6 @@ import grpc
 
 from veilset._service.channel import open_channel
 from veilset._service.endpoint import Endpoint, FileName, make_endpoint
-from veilset._service.merge import Merge, MergeResult
-from veilset._service.partial_vector import VectorChunks
 from veilset._service.records import Budget, Reconciled, Release, SetInfo, budget_record, release_record, set_info
 from veilset._service.rich_errors import from_rpc_error
 from veilset._service.upload import Upload, UploadResult
@@ -233,29 +231,6 @@ class Service:
         with _fitting("upload_id"):
             upload = Upload(self._stub, self.target, name, chosen, elements, key, on_progress)
         return upload.run(retry_seconds)
-
-    def merge_vector(
-        self,
-        name: str,
-        vector: VectorChunks,
-        *,
-        upload_id: str | None = None,
-        on_progress: Callable[[float], None] | None = None,
-        retry_seconds: float | None = None,
-    ) -> MergeResult:
-        """OR a partial vector, built elsewhere, into a set; returns once the service holds it durably.
-
-        vector: a `PartialVector`, or chunks with what they were built with. upload_id: give one to be able to resume after a
-        crash, with the same vector. Another vector needs another id: a finished merge's is answered without a look at it.
-        on_progress: called with the share held so far, in [0, 1]. retry_seconds: as in `add`.
-        Raises InvalidInput, NotFound, FailedPrecondition (the set has other parameters), Unavailable; nothing of a merge that
-        did not return is publishable.
-        """
-        self._check_open()
-        check_name("set_name", name)
-        with _fitting("upload_id"):
-            merge = Merge(self._stub, self.target, name, upload_id or secrets.token_hex(16), vector, on_progress)
-        return merge.run(retry_seconds)
 
     def publish(
         self,

@@ -6,9 +6,10 @@ A producer that died resumes by giving the same upload id and the same elements 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+
+import xxhash
 
 from veilset._input.element_digests import digest_batch
 from veilset._input.packed_columns import PIECE, Batch, element_batches
@@ -17,7 +18,7 @@ from veilset._service.resumable import Piece, ResumableStream
 from veilset.core.elements.hashing import pack_digests
 from veilset.core.elements.keys import check_key
 from veilset.core.elements.normalization import Element
-from veilset.core.params import DIGEST_BYTES, FilterParameters, Normalization
+from veilset.core.params import DIGEST_BYTES, HashParameters, Normalization
 from veilset.core.release import wire
 from veilset.errors import AlreadyExists
 from veilset.v1 import membership_pb2 as pb
@@ -57,16 +58,16 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
         self._elements = element_batches(elements, PIECE)
         self._key = key
         self._on_progress = on_progress
-        self._filter: FilterParameters | None = None
+        self._hashing: HashParameters | None = None
         self._normalization = Normalization.NONE
-        self._checksum = hashlib.sha256()
+        self._checksum = xxhash.xxh3_128()
         self._count = 0
         self._first_sequence = 1
         self._resumed = 0
 
     def _begin(self, opened: pb.AddElementsResponse) -> None:
-        self._filter = wire.filter_from_proto(opened.opened.filter)
-        self._key = check_key(self._filter, self._key, f"the set {self._open.set_name}")
+        self._hashing = wire.hashing_from_proto(opened.opened.hashing)
+        self._key = check_key(self._hashing, self._key, f"the set {self._open.set_name}")
         self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.opened.normalization)
         self._first_sequence = opened.opened.sequence + 1
         self._resumed = opened.opened.elements
@@ -121,14 +122,14 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
             yield b"".join(pieces)
 
     def _hash(self, batch: Batch) -> bytes:
-        assert self._filter is not None
-        packed = pack_digests(digest_batch(batch, self._count, self._filter, self._normalization, self._key))
+        assert self._hashing is not None
+        packed = pack_digests(digest_batch(batch, self._count, self._hashing, self._normalization, self._key))
         self._checksum.update(packed)
         self._count += len(batch)
         return packed
 
     def _finish(self) -> pb.AddElementsRequest:
-        return pb.AddElementsRequest(finish=pb.FinishUpload(count=self._count, sha256=self._checksum.digest()))
+        return pb.AddElementsRequest(finish=pb.FinishUpload(count=self._count, checksum=self._checksum.digest()))
 
     def _result(self, finished: pb.AddElementsResponse) -> UploadResult:
         return UploadResult(self._open.upload_id, int(finished.finished.elements), self._resumed)

@@ -52,6 +52,14 @@ class HashScheme(StrEnum):
     BLAKE2B = "blake2b-1"
 
 
+class Operation(StrEnum):
+    """What an upload does with its elements. replace: they become the whole content of the set."""
+
+    ADD = "add"
+    REMOVE = "remove"
+    REPLACE = "replace"
+
+
 class Normalization(StrEnum):
     """What producers and readers alike do to an element's text before hashing it."""
 
@@ -117,6 +125,24 @@ def check_key_check(value: str, scheme: HashScheme) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class HashParameters:
+    """How the elements of a set become digests.
+
+    seed: public, 32 bits, drawn independently of the data. key_check: `veilset.core.elements.keys.key_check` of a keyed
+    scheme's secret, 16 hexadecimal digits; "" with an unkeyed scheme.
+    """
+
+    scheme: HashScheme = HashScheme.MMH3
+    seed: int = 0
+    key_check: str = ""
+
+    def __post_init__(self) -> None:
+        check_choice("scheme", self.scheme, HashScheme)
+        check_integer("seed", self.seed, 0, MAX_SEED)
+        check_key_check(self.key_check, self.scheme)
+
+
+@dataclass(frozen=True, slots=True)
 class FilterParameters:
     """Shape and hashing of a Bloom filter.
 
@@ -138,6 +164,11 @@ class FilterParameters:
         check_choice("scheme", self.scheme, HashScheme)
         check_integer("seed", self.seed, 0, MAX_SEED)
         check_key_check(self.key_check, self.scheme)
+
+    @property
+    def hashing(self) -> HashParameters:
+        """The part that turns elements into digests."""
+        return HashParameters(self.scheme, self.seed, self.key_check)
 
     @property
     def vector_bytes(self) -> int:

@@ -14,9 +14,9 @@ from veilset.core.encodings.bloom.decoding import Rule
 from veilset.core.encodings.bloom.planning import planner
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer, check_name
 from veilset.core.release import wire
-from veilset.errors import NotFound, Unavailable
+from veilset.errors import FailedPrecondition, NotFound, Unavailable
 from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import membership_pb2_grpc, merge_pb2
+from veilset.v1 import membership_pb2_grpc
 from veilset_server.ports import Ledger
 from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet
@@ -30,7 +30,6 @@ from veilset_server.rpc.shares import SharedWorkers
 from veilset_server.rpc.turns import Turns
 from veilset_server.rpc.upload import UploadStream
 from veilset_server.rpc.upload_elements import ElementUpload
-from veilset_server.rpc.upload_vector import VectorUpload
 from veilset_server.usecases.budgets import Budgets
 from veilset_server.usecases.counting import CountPurchase
 from veilset_server.usecases.delivery import Delivery
@@ -126,11 +125,9 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     ) -> AsyncGenerator[pb.AddElementsResponse, None]:
         return self._uploads.serve(request_iterator, ElementUpload())
 
-    @streaming
-    def MergeVector(
-        self, request_iterator: AsyncIterator[merge_pb2.MergeVectorRequest], context: Context
-    ) -> AsyncGenerator[merge_pb2.MergeVectorResponse, None]:
-        return self._uploads.serve(request_iterator, VectorUpload())
+    @unary
+    async def AddBatch(self, request: pb.AddBatchRequest, context: Context) -> pb.AddBatchResponse:
+        raise FailedPrecondition("upload: this service takes streams only; use AddElements")
 
     @unary
     async def PublishRelease(self, request: pb.PublishReleaseRequest, context: Context) -> pb.PublishReleaseResponse:

@@ -20,6 +20,10 @@ class ElementUpload(UploadKind[pb.AddElementsRequest, pb.AddElementsResponse, El
         return request.open.set_name
 
     def open(self, ingest: Ingest, request: pb.AddElementsRequest, principal: Principal) -> ElementSession:
+        if request.open.operation not in (pb.OPERATION_UNSPECIFIED, pb.OPERATION_ADD):
+            raise InvalidInput("operation", "add", request.open.operation)
+        if request.open.part:
+            raise InvalidInput("part", "0", request.open.part)
         return ingest.open(request.open.set_name, request.open.upload_id, principal)
 
     def opened(self, session: ElementSession) -> pb.AddElementsResponse:
@@ -29,7 +33,7 @@ class ElementUpload(UploadKind[pb.AddElementsRequest, pb.AddElementsResponse, El
             opened=pb.UploadOpened(
                 sequence=sequence,
                 elements=elements,
-                filter=wire.filter_to_proto(description.filter),
+                hashing=wire.hashing_to_proto(description.filter.hashing),
                 normalization=wire.to_number(wire.NORMALIZATION, description.normalization),  # type: ignore[arg-type]
                 finished=session.finished,
                 max_batch_elements=MAX_BATCH_ELEMENTS,
@@ -41,7 +45,7 @@ class ElementUpload(UploadKind[pb.AddElementsRequest, pb.AddElementsResponse, El
         return pb.AddElementsResponse(acknowledged=pb.UploadAcknowledged(sequence=sequence, elements=elements))
 
     def finish(self, ingest: Ingest, session: ElementSession, request: pb.AddElementsRequest) -> pb.AddElementsResponse:
-        count = ingest.finish(session, request.finish.count, request.finish.sha256)
+        count = ingest.finish(session, request.finish.count, request.finish.checksum)
         return pb.AddElementsResponse(finished=pb.UploadFinished(elements=count))
 
 

@@ -12,7 +12,7 @@ from veilset.errors import InvalidInput
 from veilset_server.ports import UploadSpool
 from veilset_server.records import StoredSet, Upload
 from veilset_server.usecases.upload_ids import UploadContent
-from veilset_server.usecases.upload_session import UploadSession, mismatch
+from veilset_server.usecases.upload_session import CHECKSUM_BYTES, UploadSession, mismatch
 
 MAX_BATCH_ELEMENTS = 1 << 16
 
@@ -62,13 +62,13 @@ class ElementSession(UploadSession[UploadSpool]):
                 raise InvalidInput("sequence", "at least 1", sequence)
             return spool.sequence, spool.elements
 
-    def _compare(self, spool: UploadSpool, total: int, sha256: bytes) -> None:
-        if not sha256 and self._saw_digests:  # in this stream: what earlier ones sent is acknowledged
-            raise InvalidInput("sha256", "32 bytes long where digests were sent")
+    def _compare(self, spool: UploadSpool, total: int, checksum: bytes) -> None:
+        if not checksum and self._saw_digests:  # in this stream: what earlier ones sent is acknowledged
+            raise InvalidInput("checksum", f"{CHECKSUM_BYTES} bytes long where digests were sent")
         if total != spool.elements:
             raise mismatch("count", f"finish says {total} elements, {spool.elements} were received")
-        if sha256 and sha256 != spool.sha256():
-            raise mismatch("sha256", "finish disagrees with the digests received")
+        if checksum and checksum != spool.checksum():
+            raise mismatch("checksum", "finish disagrees with the digests received")
 
 
 def _check_batch_length(field: str, length: int) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from veilset.core.params import FilterParameters, Normalization
 from veilset.errors import InvalidInput, OutOfSequence, UploadMismatch
 from veilset_server.limits import Limits
 from veilset_server.ports import Ledger, VectorStore
@@ -24,7 +23,6 @@ from veilset_server.usecases.locks import KeyedLocks
 from veilset_server.usecases.merging import Merging
 from veilset_server.usecases.upload_ids import UploadContent, kept_id, prefixes
 from veilset_server.usecases.upload_session import MAX_UPLOAD_ID, UploadSession
-from veilset_server.usecases.vector_session import VectorSession, check_built_with
 
 AnySession = UploadSession[Any]
 Session = TypeVar("Session", bound=AnySession)
@@ -60,21 +58,6 @@ class Ingest:
         _check_upload_id(upload_id)
         make = partial(_make_session, ElementSession, self._files.open_spool)
         return self._open(self._ledger.get_set(set_name), UploadContent.ELEMENTS, upload_id, principal, make)
-
-    def open_merge(
-        self,
-        set_name: str,
-        upload_id: str,
-        built_with: FilterParameters,
-        normalization: Normalization,
-        principal: Principal = EVERYBODY,
-    ) -> VectorSession:
-        """The same for a partial vector. Raises FailedPrecondition too, if it was built with other parameters."""
-        _check_upload_id(upload_id)
-        stored = self._ledger.get_set(set_name)
-        check_built_with(stored.description, built_with, normalization)
-        make = partial(_make_session, VectorSession, self._files.open_vector_spool)
-        return self._open(stored, UploadContent.VECTOR, upload_id, principal, make)
 
     def _open(
         self,
@@ -116,14 +99,14 @@ class Ingest:
     def _holds(self, session: AnySession) -> bool:
         return self._sessions.get((session.stored.set_id, session.upload_id)) is session
 
-    def finish(self, session: AnySession, total: int, sha256: bytes) -> int:
+    def finish(self, session: AnySession, total: int, checksum: bytes) -> int:
         """Make the upload part of the set, durably; returns its total: elements, or bytes of a vector.
 
         Raises UploadMismatch (the upload is discarded: a retry starts over), InvalidInput, StateCorrupted (it stays).
         """
         set_id, upload_id = session.stored.set_id, session.upload_id
         try:
-            session.check_finish(total, sha256)
+            session.check_finish(total, checksum)
         except UploadMismatch:
             with self._guard:
                 if self._holds(session):

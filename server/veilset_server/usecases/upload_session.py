@@ -13,7 +13,7 @@ from veilset_server.usecases.upload_ids import UploadContent, content_of
 
 MAX_UPLOAD_ID = 128
 MAX_TOTAL = 1 << 62
-SHA256_BYTES = 32
+CHECKSUM_BYTES = 16
 
 
 class OpenSpool(Protocol):
@@ -52,22 +52,22 @@ class UploadSession(ABC, Generic[Spool]):
         """Whether the upload was accepted earlier; there is nothing to send."""
         return self._spool is None
 
-    def check_finish(self, total: int, sha256: bytes) -> int:
+    def check_finish(self, total: int, checksum: bytes) -> int:
         """Compare the finish message with what is held; sync the spool; return the total.
 
         Raises UploadMismatch (what was received is not what was sent) and InvalidInput.
         """
         check_integer(self.total, total, 0, MAX_TOTAL)
-        if sha256 and len(sha256) != SHA256_BYTES:
-            raise InvalidInput("sha256", f"{SHA256_BYTES} bytes long", len(sha256))
+        if checksum and len(checksum) != CHECKSUM_BYTES:
+            raise InvalidInput("checksum", f"{CHECKSUM_BYTES} bytes long", len(checksum))
         with self._lock:
             spool = self._require_spool()
-            self._compare(spool, total, sha256)
+            self._compare(spool, total, checksum)
             spool.sync()
             return total
 
     @abstractmethod
-    def _compare(self, spool: Spool, total: int, sha256: bytes) -> None:
+    def _compare(self, spool: Spool, total: int, checksum: bytes) -> None:
         """Raise UploadMismatch or InvalidInput unless the spool holds what finish says."""
 
     def _require_spool(self) -> Spool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 
 from veilset.core.elements.hashing import KEY_BYTES
-from veilset.core.params import KEY_CHECK_BYTES, FilterParameters, HashScheme
+from veilset.core.params import KEY_CHECK_BYTES, FilterParameters, HashParameters, HashScheme
 from veilset.errors import InvalidInput, WrongKey
 
 _PERSON = b"veilset-check-1"
@@ -31,8 +31,8 @@ class AmbientKey(bytes):
     mistake, where a scheme takes none."""
 
 
-def check_key(shape: FilterParameters, key: bytes | None, owner: str) -> bytes | None:
-    """The secret to hash with. Raise WrongKey if ``key`` is not the one whose check value ``shape`` has; ``owner`` names the
+def check_key(hashing: HashParameters | FilterParameters, key: bytes | None, owner: str) -> bytes | None:
+    """The secret to hash with. Raise WrongKey if ``key`` is not the one whose check value ``hashing`` has; ``owner`` names the
     set or release.
 
     No key passes, as there is work that needs none; so does any where no check value is known. Raises InvalidInput for what is
@@ -40,14 +40,14 @@ def check_key(shape: FilterParameters, key: bytes | None, owner: str) -> bytes |
     """
     if key is None:
         return None
-    if shape.scheme is not HashScheme.BLAKE2B:
+    if hashing.scheme is not HashScheme.BLAKE2B:
         if isinstance(key, AmbientKey):
             return None
-        raise InvalidInput("key", f"absent for {owner}, whose scheme {shape.scheme} takes none")
+        raise InvalidInput("key", f"absent for {owner}, whose scheme {hashing.scheme} takes none")
     own = key_check(key)
-    if shape.key_check and own != shape.key_check:
+    if hashing.key_check and own != hashing.key_check:
         raise WrongKey(
             "key",
-            f"the secret that {owner} was made with: its check value is {shape.key_check}, that of the key given is {own}",
+            f"the secret that {owner} was made with: its check value is {hashing.key_check}, that of the key given is {own}",
         )
     return key

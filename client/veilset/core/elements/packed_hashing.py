@@ -11,7 +11,7 @@ from veilset.core import compiled
 from veilset.core.compiled import read_only
 from veilset.core.elements.packed import PackedElements, pack
 from veilset.core.elements.packed_normalization import normalize_packed
-from veilset.core.params import FilterParameters, HashScheme, Normalization
+from veilset.core.params import FilterParameters, HashParameters, HashScheme, Normalization
 
 # What the kernel saves for an element, on the machines where this was measured.
 _SAVED_IN_LIST = 60e-9
@@ -19,11 +19,11 @@ _SAVED_IN_BUFFER = 200e-9
 
 
 def packed_digests(
-    batch: list[Any] | PackedElements, shape: FilterParameters, profile: Normalization
+    batch: list[Any] | PackedElements, hashing: HashParameters | FilterParameters, profile: Normalization
 ) -> NDArray[np.uint64] | None:
     """The digests that `core.elements.hashing.digests` gives for the normalised elements, uint64 (n,); None where it has
     to do it: without the kernel, for a keyed scheme, and for whatever may have to be refused."""
-    if shape.scheme is not HashScheme.MMH3:
+    if hashing.scheme is not HashScheme.MMH3:
         return None
     saved = _SAVED_IN_BUFFER if isinstance(batch, PackedElements) else _SAVED_IN_LIST
     kernels = compiled.kernels(saved * len(batch))
@@ -37,5 +37,5 @@ def packed_digests(
     if not (starts.min() >= 0 and (starts <= ends).all() and ends.max() <= len(data)):
         raise ValueError("packed elements: an element lies outside of the buffer")
     hashed = np.empty(len(normalized), dtype=np.uint64)
-    kernels.elements.hash_packed(read_only(data), read_only(starts), read_only(ends), shape.seed, hashed)
+    kernels.elements.hash_packed(read_only(data), read_only(starts), read_only(ends), hashing.seed, hashed)
     return hashed

@@ -8,6 +8,7 @@ from veilset.core.params import (
     Adjacency,
     Calibration,
     FilterParameters,
+    HashParameters,
     HashScheme,
     Normalization,
     PrivacyParameters,
@@ -50,6 +51,21 @@ def from_number(field: str, table: dict[int, Value], number: int, default: Value
         got = "nothing" if number == 0 else number
         raise InvalidInput(field, "one of " + ", ".join(table.values()), got)
     return value
+
+
+def hashing_to_proto(parameters: HashParameters) -> pb.HashParameters:
+    """Encode."""
+    return pb.HashParameters(
+        scheme=to_number(HASH_SCHEME, parameters.scheme),  # type: ignore[arg-type]
+        seed=parameters.seed,
+        key_check=bytes.fromhex(parameters.key_check),
+    )
+
+
+def hashing_from_proto(message: pb.HashParameters) -> HashParameters:
+    """Decode and check. Raises InvalidInput."""
+    scheme = from_number("scheme", HASH_SCHEME, message.scheme, HashScheme.MMH3)
+    return HashParameters(scheme, message.seed, message.key_check.hex())
 
 
 def filter_to_proto(parameters: FilterParameters) -> pb.FilterParameters:

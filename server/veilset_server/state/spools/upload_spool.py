@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from veilset.core.params import DIGEST_BYTES
@@ -17,16 +17,16 @@ from veilset_server.state.spools.scan import SpoolContent
 
 
 class DigestContent(SpoolContent):
-    """Frames of digests: how many there are, and the SHA-256 of all."""
+    """Frames of digests: how many there are, and the XXH3-128 of all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.elements = 0
-        self.sha256 = hashlib.sha256()
+        self.checksum = xxhash.xxh3_128()
 
     def _take(self, payload: bytes | memoryview) -> None:
         self.elements += len(payload) // DIGEST_BYTES
-        self.sha256.update(payload)
+        self.checksum.update(payload)
 
 
 class SpoolFile(FrameFile[DigestContent]):
@@ -58,9 +58,9 @@ class SpoolFile(FrameFile[DigestContent]):
             raise ValueError(f"digests: shape {digests.shape}, has to be (n,) with n up to {MAX_UNITS}")
         self._hold(np.ascontiguousarray(digests, dtype="<u8").view(np.uint8).data)
 
-    def sha256(self) -> bytes:
-        """SHA-256 of all digests held, in order."""
-        return self._content.sha256.digest()
+    def checksum(self) -> bytes:
+        """XXH3-128 of all digests held, in order."""
+        return self._content.checksum.digest()
 
     def read(self) -> Iterator[NDArray[np.uint64]]:
         """The digests again, a batch at a time, shape (n,). Raises StateCorrupted."""
