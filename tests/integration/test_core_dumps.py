@@ -13,6 +13,7 @@ import pytest
 SCRIPT = """
 import ctypes, os, resource, signal, sys
 from veilset_server.core_dumps import refuse_core_dumps
+resource.setrlimit(resource.RLIMIT_CORE, 2 * (resource.getrlimit(resource.RLIMIT_CORE)[1],))
 if sys.argv[1] == "refuse":
     refuse_core_dumps()
 print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True)
@@ -22,12 +23,8 @@ os.kill(os.getpid(), signal.SIGSEGV)
 
 def dies(folder: Path, choice: str) -> tuple[str, list[str]]:
     """What a process that dies of SIGSEGV said of itself, and the files it left."""
-
-    def unlimited() -> None:
-        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
     command = [sys.executable, "-c", SCRIPT, choice]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=unlimited)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGSEGV
     return done.stdout.strip(), [path.name for path in folder.iterdir()]
 

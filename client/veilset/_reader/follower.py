@@ -28,6 +28,7 @@ from veilset._reader.view import View
 from veilset._service.spec import Spec
 from veilset.core.encodings.bloom.decoding import Rule
 from veilset.errors import InvalidInput, Unavailable, VeilsetError
+from veilset.forks import OneProcess
 from veilset.jitter import jitter
 
 FIRST_PAUSE = 0.5
@@ -59,6 +60,7 @@ class Follower(Questions):
         check_redis_url(url)
         if not 0 < poll_seconds <= LONGEST_POLL_SECONDS:
             raise InvalidInput("poll_seconds", f"a number in (0, {LONGEST_POLL_SECONDS:g}]", poll_seconds)
+        self._process = OneProcess()
         self._url = url
         self._releases = releases
         self._poll_seconds = poll_seconds
@@ -77,7 +79,8 @@ class Follower(Questions):
 
     @property
     def view(self) -> View:
-        """The newest verified release. Raises StaleRelease."""
+        """The newest verified release. Raises StaleRelease, and FailedPrecondition in a forked child, where nobody follows."""
+        self._process.check("follower: made", "call veilset.follow in the child")
         view = self._view
         refuse_stale(f"{view.header.set_name}/{view.header.sequence}", view.age_seconds, self._max_age_seconds)
         return view

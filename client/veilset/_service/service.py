@@ -38,6 +38,7 @@ from veilset.errors import (
     VeilsetError,
     WrongKey,
 )
+from veilset.forks import OneProcess
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 
@@ -49,7 +50,7 @@ Response = TypeVar("Response")
 
 
 class Service:
-    """A connection to a veilset service; use it as a context manager. Thread-safe.
+    """A connection to a veilset service; use it as a context manager. Thread-safe; a process that forks connects anew.
 
     Every method raises `veilset.errors.VeilsetError` subclasses: what the service raised, or Unavailable.
     timeout_seconds: for each call but `add`, which ends when it is done, and `publish`.
@@ -59,6 +60,7 @@ class Service:
         self.target = target if isinstance(target, Endpoint) else make_endpoint(target)
         self._timeout = timeout_seconds
         self._closed = False
+        self._process = OneProcess()
         self._channel = open_channel(self.target)
         self._stub = membership_pb2_grpc.MembershipServiceStub(self._channel)
 
@@ -78,6 +80,7 @@ class Service:
     def _check_open(self) -> None:
         if self._closed:
             raise FailedPrecondition("service: this connection is closed; veilset.connect makes a new one")
+        self._process.check("service: this connection was made", "call veilset.connect in the child")
 
     def create_set(
         self,

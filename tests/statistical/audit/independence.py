@@ -7,14 +7,12 @@ tail at most twice as heavy as the normal one; the false-alarm rates stated incl
 from __future__ import annotations
 
 import math
-import multiprocessing
-import warnings
-from multiprocessing.connection import Connection
 
 import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
+from audit.children import released_by_children
 from audit.release import LARGE_BITS, Bits, Mechanism, calibrated, random_vector, release
 from audit.scores import binomial_scores, dispersion_score, largest, pair_scores, standardised
 from audit.verdict import Findings, Verdict
@@ -23,7 +21,6 @@ LAG_LIMIT, DISPERSION_LIMIT, PAIR_LIMIT = 7.5, 7.0, 6.5
 BLOCKS = (2, 8, 64, 512, 4096, 65536)
 SKEWNESS_ALLOWANCE = 2
 RELEASES, RELEASE_BITS = 40, 1 << 18
-CHILDREN = 8
 
 
 def within_release(mechanism: Mechanism, epsilon: float = 1.0) -> Verdict:
@@ -62,8 +59,8 @@ def between_processes(mechanism: Mechanism, epsilon: float = 1.0) -> Verdict:
     findings = Findings("independence between processes")
     response = calibrated(epsilon, 1)
     vector = random_vector(RELEASE_BITS)
-    noisy = [_released_by_child(mechanism, vector, response.threshold) for _ in range(CHILDREN)]
-    _score_rows(findings, np.array(noisy) ^ vector, response.flip_probability)
+    noisy = released_by_children(mechanism, vector, response.threshold)
+    _score_rows(findings, noisy ^ vector, response.flip_probability)
     return findings.verdict()
 
 
@@ -81,21 +78,3 @@ def _with_bit_changed(vector: Bits, place: int) -> Bits:
     changed = vector.copy()
     changed[place] ^= 0x80
     return changed
-
-
-def _released_by_child(mechanism: Mechanism, vector: Bits, threshold: int) -> Bits:
-    context = multiprocessing.get_context("fork")
-    receiving, sending = context.Pipe(duplex=False)
-
-    def run(connection: Connection) -> None:
-        connection.send_bytes(release(mechanism, vector, RELEASE_BITS, threshold).tobytes())
-
-    child = context.Process(target=run, args=(sending,))
-    with warnings.catch_warnings():
-        # Python warns of a fork beside the numeric library's idle threads; the child takes none of their locks.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child.start()
-    sending.close()
-    noisy = np.frombuffer(receiving.recv_bytes(), dtype=np.uint8)
-    child.join()
-    return noisy
