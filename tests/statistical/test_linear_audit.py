@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from audit.bounds import chance_below_floor, epsilon_lower_bound
 from linear_systems import yes_counts
+from veilset.core.encodings.interface import Digests, RandomBytes
 from veilset.core.encodings.linear import encode as encoding
-from veilset.core.encodings.linear.parameters import LinearParameters, calibrate
+from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.params import Adjacency, PrivacyParameters
 
 ERROR = 1e-9
@@ -28,7 +29,8 @@ OTHERS = sorted((i * 0x9E37_79B9_7F4A_7C15 + 0x1234_5678) % (1 << 64) for i in r
 
 
 def parameters(epsilon: float, planes: int, relation: Adjacency = Adjacency.ADD_REMOVE) -> LinearParameters:
-    return calibrate(COLUMNS, planes, PrivacyParameters(epsilon, 0.0, relation), BAND)
+    dimensions = {"columns": COLUMNS, "planes": planes, "band": BAND}
+    return LinearParameters.calibrate(PrivacyParameters(epsilon, 0.0, relation), dimensions)
 
 
 def neighbours(others: int) -> tuple[list[int], list[int]]:
@@ -93,14 +95,14 @@ def test_two_releases_cost_twice_epsilon(epsilon: float, planes: int) -> None:
 # Planted faults: the same mechanism with one line wrong. Each has to break the bound, or the rate that is promised.
 
 
-Chunks = Iterable[encoding.Digests]
+Chunks = Iterable[Digests]
 
 
 def without_check(chunks: Chunks) -> Chunks:
     return chunks
 
 
-def coin_from_digest(chunks: Chunks, threshold: int, _: encoding.RandomBytes) -> Chunks:
+def coin_from_digest(chunks: Chunks, threshold: int, _: RandomBytes) -> Chunks:
     for digests in chunks:
         yield digests[digests >= np.uint64(threshold)]
 
@@ -113,7 +115,7 @@ def fixed_free_columns(words: int, planes: int, _: object) -> NDArray[np.uint64]
     return np.full((words, planes), 0xA5A5_5A5A_C3C3_3C3C, np.uint64)
 
 
-def one_plane_for_all(words: int, planes: int, random_bytes: encoding.RandomBytes) -> NDArray[np.uint64]:
+def one_plane_for_all(words: int, planes: int, random_bytes: RandomBytes) -> NDArray[np.uint64]:
     drawn = np.frombuffer(random_bytes(8 * words), np.uint64)
     return np.repeat(drawn[:, np.newaxis], planes, axis=1)
 
@@ -149,7 +151,7 @@ def test_coins_kept_between_releases_are_caught(monkeypatch: pytest.MonkeyPatch)
     coins: dict[int, bytes] = {}
     real = encoding.keep_some
 
-    def kept_coins(chunks: Chunks, threshold: int, random_bytes: encoding.RandomBytes) -> Chunks:
+    def kept_coins(chunks: Chunks, threshold: int, random_bytes: RandomBytes) -> Chunks:
         for digests in chunks:
             drawn = b"".join(coins.setdefault(digest, bytes(random_bytes(8))) for digest in digests.tolist())
             yield from real([digests], threshold, partial(given, drawn))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilset.core.encodings.linear.calibration import COIN_SIDES, drop_threshold
-from veilset.core.encodings.linear.parameters import SECTION_COLUMNS, LinearParameters, calibrate
+from veilset.core.encodings.linear.parameters import SECTION_COLUMNS, LinearParameters
 from veilset.core.params import Adjacency, PrivacyParameters
 from veilset.errors import InvalidInput
 
@@ -75,7 +75,7 @@ def test_thresholds_are_those_of_the_independent_generator() -> None:
 def test_so_many_planes_that_all_would_be_dropped_are_refused() -> None:
     privacy = PrivacyParameters(1e-9, 0.0, Adjacency.REPLACE_ONE, elements_per_user=1000)
     with pytest.raises(InvalidInput, match=r"planes.*fewer at epsilon 1e-09"):
-        calibrate(1000, 32, privacy)
+        LinearParameters.calibrate(privacy, {"columns": 1000, "planes": 32})
 
 
 @pytest.mark.parametrize(

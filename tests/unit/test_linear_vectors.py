@@ -12,10 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from veilset.core import compiled
+from veilset.core.encodings.interface import CHUNK_BYTES, MemoryVector
 from veilset.core.encodings.linear import encode as encoding
+from veilset.core.encodings.linear import read
 from veilset.core.encodings.linear.encode import encode
 from veilset.core.encodings.linear.parameters import SECTION_COLUMNS, LinearParameters
-from veilset.core.encodings.linear.read import orthogonal, piece_bytes, pieces, scalar_reader
 from veilset.core.encodings.linear.rows import first_digest, row, rows
 from veilset.errors import InvalidInput
 
@@ -53,20 +54,18 @@ def some_digests(count: int, seed: int = 1) -> NDArray[np.uint64]:
     return np.unique(np.random.default_rng(seed).integers(0, 1 << 64, count, dtype=np.uint64))
 
 
-def read_array(parameters: LinearParameters, vector: bytes, digests: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    offsets, masks = pieces(parameters, digests)
-    data = np.frombuffer(vector, np.uint8)[offsets[:, np.newaxis] + np.arange(piece_bytes(parameters))]
-    return orthogonal(parameters.planes, data, masks)
-
-
-def read_compiled(parameters: LinearParameters, vector: bytes, digests: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    kernels = compiled.load()
-    assert kernels is not None
-    found = np.empty(len(digests), np.uint8)
-    words = compiled.read_only(np.frombuffer(vector, np.uint64).reshape(-1, parameters.planes))
-    shape = (parameters.section_columns, parameters.sections, parameters.band)
-    kernels.linear.read(*shape, words, compiled.read_only(digests), found)
-    return found
+def readings(
+    parameters: LinearParameters, vector: bytes, digests: NDArray[np.uint64], monkeypatch: pytest.MonkeyPatch
+) -> NDArray[np.uint8]:
+    """What every way to read says, if they agree: kernel, numpy, and one digest after the other without numpy."""
+    memory = MemoryVector(np.frombuffer(vector, np.uint8))
+    assert compiled.load() is not None
+    by_kernel = parameters.read(memory, digests)
+    with monkeypatch.context() as patched:
+        patched.setattr(read, "kernels", lambda _: None)
+        assert parameters.read(memory, digests).tolist() == by_kernel.tolist()
+    assert [parameters.read_one(memory, digest) for digest in digests.tolist()] == by_kernel.tolist()
+    return np.asarray(by_kernel)
 
 
 def test_rows_are_those_of_the_independent_generator() -> None:
@@ -100,17 +99,16 @@ def test_sorted_digests_are_sorted_rows_within_their_section(columns: int) -> No
 
 
 @pytest.mark.parametrize(("columns", "band", "planes", "elements"), SHAPES)
-def test_kernels_equal_the_plain_reference(columns: int, band: int, planes: int, elements: int) -> None:
+def test_kernels_equal_the_plain_reference(
+    columns: int, band: int, planes: int, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parameters = LinearParameters(columns, band, planes, QUARTER)
     digests = some_digests(elements)
     plain = b"".join(encode(parameters, [digests], stream("a"), compiled=False))
     assert plain == b"".join(encode(parameters, [digests], stream("a")))
     assert len(plain) == parameters.vector_bytes
     asked = np.concatenate([digests, some_digests(200, seed=2)])
-    one = scalar_reader(parameters)
-    found = [one(memoryview(plain), digest) for digest in asked.tolist()]
-    assert found == read_array(parameters, plain, asked).tolist()
-    assert found == read_compiled(parameters, plain, asked).tolist()
+    readings(parameters, plain, asked, monkeypatch)
 
 
 def test_sections_are_solved_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,24 +117,22 @@ def test_sections_are_solved_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> 
     parameters = LinearParameters(192 * 3, 128, 2, QUARTER)
     assert parameters.sections == 3
     digests = some_digests(400)
-    sections = list(encode(parameters, [digests[:7], digests[7:9], digests[9:]], stream("b"), compiled=False))
+    chunks = [digests[:7], digests[7:9], digests[9:]]
+    sections = list(encoding.solved_sections(parameters, chunks, stream("b"), compiled=False))
     assert [len(piece) for piece in sections] == [192 * 2 // 8] * 3
     vector = b"".join(sections)
-    assert vector == b"".join(encode(parameters, [digests[:7], digests[7:9], digests[9:]], stream("b")))
-    one = scalar_reader(parameters)
-    found = [one(memoryview(vector), digest) for digest in digests.tolist()]
-    assert found == read_array(parameters, vector, digests).tolist()
-    assert found == read_compiled(parameters, vector, digests).tolist()
+    assert vector == b"".join(encode(parameters, chunks, stream("b")))
+    readings(parameters, vector, digests, monkeypatch)
 
 
-def test_every_kept_digest_reads_one() -> None:
+def test_every_kept_digest_reads_one(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = LinearParameters(1000, 128, 8, QUARTER)
     digests = some_digests(900)
     vector = b"".join(encode(parameters, [digests], stream("c")))
     (kept,) = encoding.keep_some([digests], QUARTER, stream("c"))
     assert 0 < len(kept) < len(digests)
-    assert read_array(parameters, vector, kept).all()
-    assert not read_array(parameters, vector, np.setdiff1d(digests, kept)).all()
+    assert readings(parameters, vector, kept, monkeypatch).all()
+    assert not readings(parameters, vector, np.setdiff1d(digests, kept), monkeypatch).all()
 
 
 def test_bits_behind_the_last_column_are_zero() -> None:
@@ -144,6 +140,13 @@ def test_bits_behind_the_last_column_are_zero() -> None:
     vector = b"".join(encode(parameters, [some_digests(3)], stream("d")))
     words = np.frombuffer(vector, np.uint64).reshape(-1, 3)
     assert not np.any(words[-1] >> np.uint64(130 - 128))
+
+
+def test_a_vector_comes_in_pieces_of_a_chunk() -> None:
+    parameters = LinearParameters(2_000_000, 128, 11, QUARTER)
+    sizes = [len(piece) for piece in encode(parameters, [], np.random.default_rng(1).bytes)]
+    assert sizes[:-1] == [CHUNK_BYTES] * (parameters.vector_bytes // CHUNK_BYTES)
+    assert sum(sizes) == parameters.vector_bytes
 
 
 def test_an_empty_set_gives_a_uniform_vector() -> None:
@@ -189,6 +192,6 @@ def test_a_section_is_handed_over_before_the_next_is_read() -> None:
             came.append("digests")
             yield half
 
-    for piece in encode(parameters, chunks(), np.random.default_rng(1).bytes):
+    for piece in encoding.solved_sections(parameters, chunks(), np.random.default_rng(1).bytes, compiled=True):
         came += [f"{len(piece)} bytes"]
     assert came == ["digests", "digests", "524288 bytes", "524288 bytes"]

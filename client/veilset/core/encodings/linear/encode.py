@@ -7,19 +7,20 @@ distinct digest, and one bit for every column and plane; what a pivot's column d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.compiled import load, read_only
+from veilset.core.encodings.interface import CHUNK_BYTES, Digests, RandomBytes
 from veilset.core.encodings.linear import plain
-from veilset.core.encodings.linear.parameters import WORD_BITS, LinearParameters
-from veilset.core.encodings.linear.rows import first_digest
+from veilset.core.encodings.linear.rows import WORD_BITS, first_digest
 from veilset.errors import InvalidInput
 
-Digests = NDArray[np.uint64]
-RandomBytes = Callable[[int], bytes | bytearray | memoryview]
+if TYPE_CHECKING:
+    from veilset.core.encodings.linear.parameters import LinearParameters
 
 COINS = 1 << 18
 """Digests whose coins are drawn together."""
@@ -28,12 +29,27 @@ COINS = 1 << 18
 def encode(
     parameters: LinearParameters, chunks: Iterable[Digests], random_bytes: RandomBytes, *, compiled: bool = True
 ) -> Iterator[bytes]:
-    """The sections of a fresh vector, in order; each is words of 64 columns, the planes' words for the same columns together.
+    """A fresh vector in pieces of CHUNK_BYTES, the last one shorter; it is laid out as `veilset.core.encodings.linear.read` says.
 
     chunks: strictly increasing digests over all chunks (checked: the promise rests on one coin for each). random_bytes(n): the
     next n bytes of a cryptographic stream. compiled: by the kernels where numba runs; the same vector otherwise. Raises
     InvalidInput for digests out of order.
     """
+    rest = bytearray()
+    for section in solved_sections(parameters, chunks, random_bytes, compiled=compiled):
+        rest += section
+        whole = len(rest) // CHUNK_BYTES * CHUNK_BYTES
+        for start in range(0, whole, CHUNK_BYTES):
+            yield bytes(rest[start : start + CHUNK_BYTES])
+        del rest[:whole]
+    if rest:
+        yield bytes(rest)
+
+
+def solved_sections(
+    parameters: LinearParameters, chunks: Iterable[Digests], random_bytes: RandomBytes, *, compiled: bool
+) -> Iterator[bytes]:
+    """The vector's sections, each as soon as a digest of a later one comes."""
     solver = _Solver(parameters, random_bytes, compiled=compiled)
     section = 0
     for kept in keep_some(strictly_increasing(chunks), parameters.drop_threshold, random_bytes):

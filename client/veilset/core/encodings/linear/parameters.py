@@ -1,29 +1,53 @@
-"""The public parameters of a linear release: the dimensions of its system of equations, and the coin of every digest."""
+"""The linear encoding: a release is a uniformly drawn solution of the equations of the kept elements.
+
+The public parameters are the dimensions of the system and the coin of every digest; what the others of this folder do is put
+together here. `calibration` turns a promise into the coin, `rows` a digest into its equation, `encode` draws, `read` asks,
+`law` says what readings mean, `planning` searches. Claim and proof: docs/privacy.md, section 19.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.encodings.decoder import Law
+from veilset.core.encodings.interface import Digests, MemoryVector, Parameters, RandomBytes, Readings, Vector, pure
+from veilset.core.encodings.linear import law, read
 from veilset.core.encodings.linear.calibration import COIN_SIDES, drop_threshold
+from veilset.core.encodings.linear.encode import encode
+from veilset.core.encodings.linear.overlap import estimate_overlap
+from veilset.core.encodings.linear.rows import BAND, WORD_BITS
+from veilset.core.encodings.planning import Plan, PlanRequest
+from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
 from veilset.core.params import MAX_BITS, PrivacyParameters, check_integer
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, Unsupported
 
-BAND = 128
 MAX_PLANES = 32
-WORD_BITS = 64
 SECTION_COLUMNS = 1 << 22
 """Columns of the longest section; 16 bytes for each are held while it is encoded."""
 
+_OVERHEAD = 1.05
+_DEVIATIONS = 4.0
+
 
 @dataclass(frozen=True)
-class LinearParameters:
-    """Dimensions and noise of a linear vector: ``planes`` vectors of ``columns`` bits, solved section by section.
-
-    columns: c >= band; above 2^22 a multiple of `columns_step`, so that k = ceil(c / 2^22) sections of equal length are whole
-    words of 64. planes: b, in [1, 32], q = 2^b; c·b at most 2^40. band: w coefficients a row, in [1, 128]; below 128 for tests
-    only. drop_threshold: T in [1, 2^64 - 1]; a distinct digest is dropped with probability T/2^64.
+class LinearParameters(Parameters):
+    """columns: c >= band; above 2^22 a multiple of `columns_step`, so that its ceil(c / 2^22) sections of equal length are whole
+    words of 64. planes: b, in [1, 32], q = 2^b; c·b at most 2^40. band: w coefficients of a row, in [1, 128]; below 128 for
+    tests only. drop_threshold: T in [1, 2^64 - 1]; a distinct digest is dropped with probability T/2^64.
     """
+
+    encoding: ClassVar[str] = "linear"
+    DIMENSIONS: ClassVar[Mapping[str, str]] = {
+        "columns": "Columns of the system of equations: about as many elements as it can keep, and 5% more.",
+        "band": "Coefficients of an element's equation.",
+        "planes": "Solutions, one bit a column each: a non-member is answered yes once in 2^planes.",
+    }
 
     columns: int
     band: int
@@ -34,15 +58,32 @@ class LinearParameters:
         check_integer("band", self.band, 1, BAND)
         check_integer("planes", self.planes, 1, MAX_PLANES)
         check_integer("columns", self.columns, self.band, MAX_BITS // self.planes)
-        if self.sections > 1 and self.columns % columns_step(self.columns):
-            raise InvalidInput(
-                "columns", f"a multiple of {columns_step(self.columns)} above {SECTION_COLUMNS}", self.columns
-            )
+        if self.columns % columns_step(self.columns):
+            step = columns_step(self.columns)
+            raise InvalidInput("columns", f"a multiple of {step} where there are so many", self.columns)
         check_integer("drop_threshold", self.drop_threshold, 1, COIN_SIDES - 1)
+
+    @classmethod
+    def calibrate(cls, privacy: PrivacyParameters, dimensions: Mapping[str, int]) -> LinearParameters:
+        """As `Parameters.calibrate`; band is 128 where it is missing. Only ``planes`` plays a part in the noise."""
+        planes = check_integer("planes", dimensions.get("planes", 0), 1, MAX_PLANES)
+        threshold = drop_threshold(privacy.epsilon, privacy.adjacency, planes, privacy.elements_per_user)
+        if threshold >= COIN_SIDES:
+            raise InvalidInput(
+                "planes", f"fewer at epsilon {privacy.epsilon:g}: so many would drop every element", planes
+            )
+        return cls(dimensions.get("columns", 0), dimensions.get("band", 0) or BAND, planes, threshold)
+
+    @classmethod
+    def plan(cls, request: PlanRequest) -> Plan:
+        """As `Parameters.plan`."""
+        from veilset.core.encodings.linear.planning import plan  # it makes these parameters
+
+        return plan(request)
 
     @property
     def q(self) -> int:
-        """2^planes; a non-member's row is orthogonal to all planes with probability 1/q."""
+        """2^planes."""
         return 1 << self.planes
 
     @cached_property
@@ -62,7 +103,7 @@ class LinearParameters:
 
     @property
     def vector_bytes(self) -> int:
-        """Length of the vector: every plane filled up to whole words by zeros."""
+        """As `Parameters.vector_bytes`: every plane filled up to whole words by zeros."""
         return self.words * self.planes * (WORD_BITS // 8)
 
     @property
@@ -70,8 +111,67 @@ class LinearParameters:
         """d, to the nearest float."""
         return self.drop_threshold / COIN_SIDES
 
+    def charged(self, privacy: PrivacyParameters) -> PrivacyParameters:
+        """As `Parameters.charged`: δ = 0, for any hash."""
+        return pure(privacy)
+
+    def check(self, privacy: PrivacyParameters) -> None:
+        """As `Parameters.check`; the threshold is computed again."""
+        needed = drop_threshold(privacy.epsilon, privacy.adjacency, self.planes, privacy.elements_per_user)
+        if self.drop_threshold < needed:
+            raise InvalidInput("drop_threshold", f"at least {needed} for what is promised", self.drop_threshold)
+
+    def resized(self, privacy: PrivacyParameters, *, made_for: int, capacity: int) -> LinearParameters:
+        """As `Parameters.resized`: the same planes, columns for the capacity; ``made_for`` plays no part."""
+        del made_for
+        noise = self.calibrate(privacy, {"columns": self.columns, "planes": self.planes, "band": self.band})
+        columns = min(columns_for(capacity, noise.drop_probability, self.band), longest(self.planes))
+        return LinearParameters(columns, self.band, self.planes, noise.drop_threshold)
+
+    def encode(self, chunks: Iterable[Digests], random_bytes: RandomBytes) -> Iterator[bytes]:
+        """As `Parameters.encode`; in memory for one section. Raises InvalidInput for digests that do not rise strictly."""
+        return encode(self, chunks, random_bytes)
+
+    def read(self, vector: Vector, digests: Digests) -> Readings:
+        """As `Parameters.read`: 1 where the row is orthogonal to all planes, else 0."""
+        return read.read(self, vector, digests)
+
+    def read_one(self, vector: MemoryVector, digest: int) -> int:
+        """As `Parameters.read_one`; without numpy."""
+        return read.scalar_reader(self)(vector.memory, digest)
+
+    def law(self, vector: Vector) -> Law:
+        """As `Parameters.law`: known beforehand, but for a vector that holds too much, which a self-test shows."""
+        return law.tested_law(self, vector)
+
+    def expected_law(self, size: int) -> Law:
+        """As `Parameters.expected_law`."""
+        return law.reading_law(self, law.expected_dependence(self, size))
+
+    def overlap(self, law: Law, found: NDArray[np.int64], confidence: float) -> Overlap:
+        """As `Parameters.overlap`."""
+        return estimate_overlap(law, found, confidence)
+
+    def size(self, vector: MemoryVector, confidence: float) -> SizeEstimate:
+        """As `Parameters.size`: a vector does not show it, as every solution is equally likely."""
+        raise Unsupported(
+            "a linear release does not show how many elements its set has; ask for the overlap with a list, or let the "
+            "owner publish with a noisy count"
+        )
+
+    def compare(self, vectors: tuple[MemoryVector, MemoryVector], other: Parameters, confidence: float) -> Comparison:
+        """As `Parameters.compare`: two solutions share nothing that two releases could be compared by."""
+        raise Unsupported(
+            "linear releases cannot be compared with each other; compare each with a list by overlap, or let both owners "
+            "publish with the encoding bloom"
+        )
+
+    def facts(self) -> dict[str, int | float]:
+        """As `Parameters.facts`."""
+        return {"drop_probability": self.drop_probability}
+
     def __str__(self) -> str:
-        return f"{self.columns} columns, {self.planes} planes, band {self.band}"
+        return f"{self.columns} columns, {self.planes} {'plane' if self.planes == 1 else 'planes'}, band {self.band}"
 
 
 def columns_step(columns: int) -> int:
@@ -80,14 +180,19 @@ def columns_step(columns: int) -> int:
     return sections * WORD_BITS if sections > 1 else 1
 
 
-def calibrate(columns: int, planes: int, privacy: PrivacyParameters, band: int = BAND) -> LinearParameters:
-    """The least noise with which a release of these dimensions keeps the promise; only ``planes`` plays a part in it.
+def longest(planes: int) -> int:
+    """The most columns that so many planes can have."""
+    most = MAX_BITS // planes
+    return most // columns_step(most) * columns_step(most)
 
-    What is promised is what is charged: the decimal that epsilon stands for. delta and min_size buy nothing here. Raises
-    InvalidInput, naming ``planes`` where so many would drop every element.
+
+def columns_for(capacity: int, drop_probability: float, band: int) -> int:
+    """The columns for ``capacity`` elements: 5% over the number that is kept, and what it scatters by.
+
+    1.05·n·(1-d) + 4·sqrt(n·d·(1-d)) + w - 1. With a band of 128 and 5% the kept rows were independent in all trials up to 10^7.
     """
-    check_integer("planes", planes, 1, MAX_PLANES)
-    threshold = drop_threshold(privacy.epsilon, privacy.adjacency, planes, privacy.elements_per_user)
-    if threshold >= COIN_SIDES:
-        raise InvalidInput("planes", f"fewer at epsilon {privacy.epsilon:g}: so many would drop every element", planes)
-    return LinearParameters(columns, band, planes, threshold)
+    kept = capacity * (1.0 - drop_probability)
+    scatter = (kept * drop_probability) ** 0.5
+    columns = int(_OVERHEAD * kept + _DEVIATIONS * scatter) + band
+    step = columns_step(columns)
+    return -(-columns // step) * step

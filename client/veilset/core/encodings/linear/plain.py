@@ -6,11 +6,15 @@ column, 0 at a free column, where none begins. Planes are uint64 (words, b): bit
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.encodings.linear.parameters import WORD_BITS, LinearParameters
-from veilset.core.encodings.linear.rows import row
+from veilset.core.encodings.linear.rows import WORD_BITS, row
+
+if TYPE_CHECKING:
+    from veilset.core.encodings.linear.parameters import LinearParameters
 
 _WORD = (1 << WORD_BITS) - 1
 

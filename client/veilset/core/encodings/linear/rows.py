@@ -8,12 +8,16 @@ belongs to column first + i. So sorted digests are sorted rows.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.encodings.linear.parameters import LinearParameters
+if TYPE_CHECKING:
+    from veilset.core.encodings.linear.parameters import LinearParameters
+
+BAND = 128
+WORD_BITS = 64
 
 Words = NDArray[np.uint64]
 
