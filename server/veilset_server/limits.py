@@ -24,9 +24,9 @@ class Limits:
     """A principal is who the credentials say; where authentication is off, calls are counted by address, and uploads and
     sets belong to everybody.
 
-    max_calls: calls open at a time, upload streams and others. requests_per_second: calls begun; twice as many may come at
-    once. max_open_uploads: begun and not finished, with or without a stream. max_message_bytes: one message of a call.
-    failed_attempts_per_minute: wrong or missing credentials from one address.
+    max_calls: calls open at a time, upload streams and others; a sixteenth more for others than streams. requests_per_second:
+    calls begun; twice as many may come at once. max_open_uploads: begun and not finished, with or without a stream.
+    max_message_bytes: one message of a call. failed_attempts_per_minute: wrong or missing credentials from one address.
     """
 
     max_calls: int = 1024
@@ -38,6 +38,11 @@ class Limits:
     max_sets_per_principal: int = 1_000
     max_message_bytes: int = 4 << 20
     failed_attempts_per_minute: int = 20
+
+    @property
+    def reserved_calls(self) -> int:
+        """Places beyond ``max_calls`` that streams cannot take."""
+        return self.max_calls // 16
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,17 +1,17 @@
 """What the process is told from outside: SIGTERM and SIGINT to stop, SIGHUP to read certificates, keys and the like anew.
 
-`starting` comes first and lasts to the end; inside it the loop makes `Signals`, and takes over with `begin_serving`.
+`starting` comes first and lasts to the end; inside it `Signals` take over with `begin_serving`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 
 import structlog
@@ -50,21 +50,33 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as sig
 
 
 class Signals:
-    """SIGHUP, and from `begin_serving` on SIGTERM and SIGINT, as events of the running loop.
+    """What a service is told while it runs: to stop, or to read anew.
 
-    reloads: what SIGHUP calls, each in turn, in the event loop's thread; one that raises is logged and keeps what it had.
+    reloads: what SIGHUP calls, each in turn, in the thread that waits in `until_stopped`; one that raises is logged and keeps
+    what it had.
     """
 
     def __init__(self) -> None:
-        self.stopping = asyncio.Event()
         self.reloads: list[Callable[[], object]] = []
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._told: SimpleQueue[bool] = SimpleQueue()  # may be put to from a signal's handler
+
+    def listen(self) -> None:
+        """SIGHUP has `reloads` called, as soon as somebody is in `until_stopped`."""
+        _handle(signal.SIGHUP, lambda *_: self._told.put(False))
 
     def begin_serving(self) -> None:
-        """From now on SIGTERM and SIGINT set ``stopping``, as the loop is there to see it."""
+        """From now on SIGTERM and SIGINT stop the service in order."""
         for number in STOPPING:
-            self._loop.add_signal_handler(number, self.stopping.set)
+            _handle(number, lambda *_: self.stop())
+
+    def stop(self) -> None:
+        """End `until_stopped`."""
+        self._told.put(True)
+
+    def until_stopped(self) -> None:
+        """Wait until told to stop."""
+        while not self._told.get():
+            self._reload()
 
     def _reload(self) -> None:
         log.info("reading certificates and keys anew")
@@ -73,6 +85,11 @@ class Signals:
                 reload()
             except Exception as error:  # noqa: BLE001 - the service goes on with what it has
                 log.error("not read anew, the old stays", kind=type(error).__name__)  # noqa: TRY400 - by its name, not its trace
+
+
+def _handle(number: signal.Signals, handler: Callable[..., object]) -> None:
+    if threading.current_thread() is threading.main_thread():  # a service within another program is told by that alone
+        signal.signal(number, handler)
 
 
 def end_in_time(seconds: float) -> threading.Timer:

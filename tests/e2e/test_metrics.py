@@ -20,7 +20,7 @@ from harness.raw_calls import RawUpload, open_upload
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
 from veilset.errors import BudgetExceeded, NotFound
-from veilset_server.app import served_methods
+from veilset_server.rpc.server import served_methods
 
 ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yaml"
 DOCUMENT = Path(__file__).parents[2] / "deploy" / "METRICS.md"

@@ -18,10 +18,10 @@ from harness.raw_calls import SECONDS
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb
-from veilset_server.app import served_methods
 from veilset_server.rpc.allowances import PUBLIC_CALLS, PUBLIC_CALLS_PER_ADDRESS
-from veilset_server.rpc.gate import MAX_FOREIGN_BYTES
 from veilset_server.rpc.permissions import PERMISSIONS, Public
+from veilset_server.rpc.server import served_methods
+from veilset_server.rpc.serving import MAX_FOREIGN_BYTES
 
 CALLS = 4
 UNAUTHENTICATED, INVALID_ARGUMENT, RESOURCE_EXHAUSTED = "16", "3", "8"
@@ -135,8 +135,8 @@ def test_silent_health_checks_shut_out_nobody(scene: Scene, auth: str, start_ser
 
 
 SHORT_WATCHES = """
-from veilset_server.rpc import gate
-gate.WATCH_SECONDS = 1.0
+from veilset_server.rpc import serving
+serving.WATCH_SECONDS = 1.0
 from veilset.cli.main import main
 main()
 """

@@ -1,4 +1,4 @@
-"""Messages to every method of the service, over a real connection to a real service on the same event loop.
+"""Messages to every method of the service, over a real connection to a real service in the same process.
 
 The first byte says which method; for one that takes a stream, each message is led by its length in two bytes. Whatever comes,
 the answer is never INTERNAL or UNKNOWN, and a well-behaved call gets through afterwards.
@@ -6,11 +6,13 @@ the answer is never INTERNAL or UNKNOWN, and a well-behaved call gets through af
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import grpc
 import structlog
@@ -30,8 +32,6 @@ _METHODS = [
     for method in _SERVICE.methods
 ]
 _NEVER = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
-_CLIENT = "Internal error from Core"
-"""What gRPC's asyncio client itself says when the answer came while it was still writing."""
 _SECONDS = 8.0
 _PRIVACY = parameters_pb2.PrivacyParameters(epsilon=2.0, adjacency=parameters_pb2.ADJACENCY_ADD_REMOVE)
 
@@ -42,32 +42,23 @@ class _Running:
     def __init__(self) -> None:
         return_freed_memory()  # as `veilset serve` does first
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-        self.loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self.loop)  # gRPC takes its channel's loop from here
         self._folder = tempfile.TemporaryDirectory()
         limits = Limits(requests_per_second=1_000_000, requests_per_second_per_principal=1_000_000)
         state = Path(self._folder.name) / "state"
         settings = Settings(state, port=0, max_bits=1 << 16, publish_wait_seconds=0.1, limits=limits)
-        ready: asyncio.Future[Ready] = self.loop.create_future()
-        self._serving = self.loop.create_task(serve(settings, ready.set_result))
-        self.loop.run_until_complete(asyncio.wait((ready, self._serving), return_when=asyncio.FIRST_COMPLETED))
-        self.channel = grpc.aio.insecure_channel(ready.result().address)
+        ready: Future[Ready] = Future()
+        threading.Thread(target=serve, args=(settings, ready.set_result), daemon=True).start()
+        self.channel = grpc.insecure_channel(ready.result(60).address)
 
-    async def call(self, data: bytes) -> tuple[grpc.StatusCode, str]:
+    def call(self, data: bytes) -> tuple[grpc.StatusCode, str]:
         """One call with the messages in ``data``; how it ended, and what was said of it."""
         path, streams, _ = _METHODS[data[0] % len(_METHODS)]
-        calls: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
         messages = _split(data[1:]) if streams else iter([data[1:]])
-
-        async def requests() -> AsyncIterator[bytes]:
-            for message in messages:
-                yield message
-
-        call = calls(requests(), timeout=_SECONDS)
         try:
-            async for _ in call:
+            calls: Any = self.channel.stream_stream(path)
+            for _ in calls(messages, timeout=_SECONDS):
                 pass
-        except grpc.aio.AioRpcError as error:
+        except grpc.RpcError as error:
             return error.code(), error.details() or ""
         return grpc.StatusCode.OK, ""
 
@@ -119,6 +110,6 @@ def one_input(data: bytes) -> None:
         return
     if not _running:
         _running.append(_Running())
-    code, details = _running[0].loop.run_until_complete(_running[0].call(data))
-    if code in _NEVER and details != _CLIENT:
+    code, details = _running[0].call(data)
+    if code in _NEVER:
         raise AssertionError(f"{_METHODS[data[0] % len(_METHODS)][0]} answered {code}: {details}")

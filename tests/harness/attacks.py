@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from harness.hostile_http2 import ADD_ELEMENTS, GET_SET, HEALTH, HostileConnection, framed
+from harness.raw_headers import RawConnection, cases
 from veilset.v1 import membership_pb2 as pb
 
 Ends = dict[str, int]
@@ -102,12 +103,25 @@ def metadata(address: str, token: str | None, size: int) -> Ends:
     return ends
 
 
+def headers(address: str, token: str | None, size: int) -> Ends:
+    """``size`` calls, each with something wrong in its headers, over and over; in one frame, in two, and byte by byte."""
+    ends: Ends = Counter()
+    wrong = list(cases())
+    for number in range(size):
+        _, block = wrong[number % len(wrong)]
+        pieces = (1, 2, 1 << 12)[number // len(wrong) % 3]
+        with RawConnection(address) as connection:
+            ends[connection.call(block, pieces)] += 1
+    return ends
+
+
 KINDS: dict[str, Callable[[str, str | None, int], Ends]] = {
     "resets": resets,
     "stalled": stalled,
     "trickling": trickling,
     "oversize": oversize,
     "metadata": metadata,
+    "headers": headers,
 }
 
 

@@ -10,7 +10,6 @@ from google.protobuf.message_factory import GetMessageClass
 
 from veilset.errors import PermissionDenied
 from veilset.v1 import membership_pb2
-from veilset_server.app import served_methods
 from veilset_server.principals import EVERYBODY, Role, make_principal
 from veilset_server.rpc.permissions import (
     PERMISSIONS,
@@ -21,6 +20,7 @@ from veilset_server.rpc.permissions import (
     named_sets,
     permission,
 )
+from veilset_server.rpc.server import served_methods
 
 SERVICE = membership_pb2.DESCRIPTOR.services_by_name["MembershipService"]
 METHODS = {f"/{SERVICE.full_name}/{method.name}": method for method in SERVICE.methods}

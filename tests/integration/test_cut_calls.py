@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -19,33 +19,31 @@ class Silent(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     def __init__(self, code: grpc.StatusCode | None = None) -> None:
         self.code = code
-        self.called = asyncio.Event()
+        self.called, self.over = threading.Event(), threading.Event()
 
-    async def Check(self, request: object, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802 - gRPC's name
+    def Check(self, request: object, context: grpc.ServicerContext) -> health_pb2.HealthCheckResponse:  # noqa: N802 - gRPC's name
+        context.add_callback(self.over.set)
         self.called.set()
         if self.code is not None:
-            await context.abort(self.code, "")
-        await asyncio.Event().wait()
+            context.abort(self.code, "")
+        self.over.wait(60)
 
 
 def ends_with(code: grpc.StatusCode | None) -> VeilsetError:
     """What the library raises for a call that the server ends with ``code``, or cuts by stopping."""
-
-    async def run() -> VeilsetError:
-        server, silent = grpc.aio.server(), Silent(code)
+    with ThreadPoolExecutor(2) as threads:
+        server, silent = grpc.server(threads), Silent(code)
         health_pb2_grpc.add_HealthServicer_to_server(silent, server)
         port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        asking = asyncio.ensure_future(asyncio.to_thread(is_serving, make_endpoint(f"127.0.0.1:{port}"), 30.0))
-        await silent.called.wait()
+        server.start()
+        asking = threads.submit(is_serving, make_endpoint(f"127.0.0.1:{port}"), 30.0)
+        assert silent.called.wait(60)
         if code is None:
-            await server.stop(None)
+            server.stop(None)
         with pytest.raises(VeilsetError) as ended:
-            await asking
-        await server.stop(None)
+            asking.result(60)
+        server.stop(None).wait()
         return ended.value
-
-    return asyncio.run(run())
 
 
 def test_a_call_that_is_cut_is_unavailable() -> None:

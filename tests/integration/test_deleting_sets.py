@@ -68,10 +68,10 @@ class WatchedLocks(KeyedLocks):
         self._kind, self.nested = kind, nested
 
     @contextmanager
-    def _held(self, key: Hashable) -> Iterator[None]:
+    def _held(self, key: Hashable, seconds: float = -1) -> Iterator[None]:
         kinds: list[str] = self.held.__dict__.setdefault("kinds", [])
         self.nested.update((kind, self._kind) for kind in kinds)
-        with super()._held(key):
+        with super()._held(key, seconds):
             kinds.append(self._kind)
             try:
                 yield

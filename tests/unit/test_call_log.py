@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import grpc
@@ -11,9 +10,8 @@ import pytest
 from harness.log_hooks import logs_left_alone
 from veilset.errors import BudgetExceeded, FailedPrecondition, MinimumSizeUnproved, StateRolledBack, VeilsetError
 from veilset_server.metrics.logs import configure_logs
+from veilset_server.rpc.call import Call
 from veilset_server.rpc.call_log import LINES_A_SECOND, CallLog
-from veilset_server.rpc.errors import abort
-from veilset_server.rpc.watching import Call
 
 
 def lines(
@@ -24,7 +22,7 @@ def lines(
         configure_logs(level)
         log = CallLog()
         for method, code in ended:
-            log.ended(Call("s", method, False, (), set_name="typed"), code)
+            log.ended(Call("s", method, False, (), set_name="typed", code=code))
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
@@ -42,16 +40,17 @@ def test_changes_and_failures_are_logged_and_the_rest_at_debug(capsys: pytest.Ca
     assert lines(capsys, "error", *calls) == []
 
 
-async def refused(error: VeilsetError) -> None:
-    """A call that ends with ``error``, as the log sees it."""
+class Context:
+    """What a call that is open shows of itself."""
 
-    class Context:
-        async def abort_with_status(self, status: object) -> None:
-            raise grpc.aio.AbortError
+    def is_active(self) -> bool:
+        return True
 
-    with pytest.raises(grpc.aio.AbortError):
-        await abort(Context(), error)  # type: ignore[arg-type]
-    CallLog().ended(Call("s", "PublishRelease", False, ()), grpc.StatusCode.FAILED_PRECONDITION)
+    def set_code(self, _: object) -> None: ...
+
+    def set_details(self, _: object) -> None: ...
+
+    def set_trailing_metadata(self, _: object) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -69,8 +68,8 @@ def test_the_reason_is_told_but_for_the_one_that_depends_on_elements(
     """From a fixed list, and no text of the error. The next call's line has none of it."""
     with logs_left_alone():
         configure_logs("info")
-        asyncio.run(refused(error))
-        CallLog().ended(Call("s", "PublishRelease", False, ()), grpc.StatusCode.CANCELLED)
+        Call("s", "PublishRelease", False, (), context=Context(), ended=CallLog().ended).end(error)
+        CallLog().ended(Call("s", "PublishRelease", False, (), code=grpc.StatusCode.CANCELLED))
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert first["reason"] == reason
     assert "secret" not in str(first)

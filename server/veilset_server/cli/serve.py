@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -123,7 +122,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
 @click.option("--max-bits", type=int, default=1 << 35, show_default=True, help="Longest vector of a set, in bits.")
 @click.option("--max-sets", type=int, default=10_000, show_default=True, help="Number of sets.")
 @click.option(
-    "--workers", type=int, default=16, show_default=True, help="Worker threads for calls, and as many for uploads."
+    "--workers",
+    type=int,
+    default=16,
+    show_default=True,
+    help="Calls at work at a time, and as many uploads; of one caller half.",
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -168,4 +171,4 @@ def _serve(options: dict[str, object], redis: str | None, redis_file: Path | Non
             readers = ready.redis if own else "the Redis URL you gave"
             click.echo(f"veilset serves on {ready.address}; readers: {readers}; key to pin: {ready.public_key}")
 
-    asyncio.run(run(settings, announce))
+    run(settings, announce)

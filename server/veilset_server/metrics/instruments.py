@@ -48,6 +48,17 @@ class Instruments:
             registry=registry,
         )
         self.open_streams = Gauge("veilset_rpc_open_streams", "Streams open now.", ["method"], registry=registry)
+        self.port_answered_at = Gauge(
+            "veilset_port_answered_timestamp_seconds",
+            "When the port last answered the service itself, by a connection and a health check.",
+            registry=registry,
+        )
+        self.port_answered_at.set_to_current_time()  # it is about to be opened
+        self.port_lost_at = Gauge(
+            "veilset_port_lost_timestamp_seconds",
+            "When the process last ended since its port did not answer; 0 for never.",
+            registry=registry,
+        )
         self.publishes = Counter(
             "veilset_publish_total",
             f"Attempts to charge a release: {', '.join(OUTCOMES)} (repeated: an earlier one was returned).",

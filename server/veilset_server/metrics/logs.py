@@ -15,7 +15,10 @@ from typing import Any, TextIO
 
 import structlog
 
-from veilset_server.error_places import error_places
+from veilset_server.error_places import LineLimit, error_places
+
+LINES_A_SECOND = 20
+"""Of libraries; beyond them only their number is told."""
 
 
 def configure_logs(level: str = "info") -> None:
@@ -39,9 +42,17 @@ def configure_logs(level: str = "info") -> None:
 
 
 class _LibraryLines(logging.Handler):
-    """Standard library logging: who said something, where, and about what kind of error, but not what."""
+    """Standard library logging: who said something, where, and about what kind of error, but not what. gRPC says something of
+    each packet that it cannot make out, so no more than a few lines a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        log = structlog.get_logger(__name__)
+        self._limit = LineLimit(LINES_A_SECOND, lambda lines: log.warning("lines of libraries left out", lines=lines))
 
     def emit(self, record: logging.LogRecord) -> None:
+        if not self._limit.take():
+            return
         error = record.exc_info[1] if record.exc_info else None
         kind = {} if error is None else {"kind": type(error).__name__, "places": error_places(error)}
         _logger(record.levelname)("library", library=record.name, place=f"{record.module}:{record.lineno}", **kind)

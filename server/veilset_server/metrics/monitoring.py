@@ -7,7 +7,7 @@ is an extra.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from veilset._service.endpoint import is_loopback
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound, VeilsetError
 from veilset_server.ports import Anchor, Ledger, ReleaseStore
 from veilset_server.rpc.call_log import CallLog
-from veilset_server.rpc.watching import CallObserver, WatchingInterceptor
+from veilset_server.rpc.port_watch import end_process
+from veilset_server.rpc.serving import CallObserver
 from veilset_server.settings import Settings
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.publishing import Publishing
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from veilset_server.metrics.instruments import Instruments
     from veilset_server.metrics.listener import MetricsListener
     from veilset_server.metrics.tracing import CallTracer
+
+PORT_LOST = "port-lost"
+"""File in the state folder whose time is when the process last ended since its port did not answer."""
 
 
 class Monitoring:
@@ -37,16 +41,17 @@ class Monitoring:
         """methods: /service/Method of everything that the server serves."""
         self._methods = methods
         self._ledger = ledger
-        self._observers: list[CallObserver] = [CallLog()]
+        self.observers: list[CallObserver] = [CallLog()]
         self._instruments: Instruments | None = None
         self._listener: MetricsListener | None = None
         self._tracer: CallTracer | None = None
         self._running = ExitStack()
+        self._port_lost = settings.state / PORT_LOST
         if settings.metrics_port is not None:
             self._measure(settings, settings.metrics_port)
         if settings.otlp_endpoint is not None:
             self._tracer = _tracer(settings.otlp_endpoint)
-            self._observers.append(self._tracer)
+            self.observers.append(self._tracer)
 
     def _measure(self, settings: Settings, port: int) -> None:
         from prometheus_client import CollectorRegistry, disable_created_metrics
@@ -61,7 +66,9 @@ class Monitoring:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
         self._instruments = Instruments(registry, sorted({method.rpartition("/")[2] for method in self._methods}))
-        self._observers.append(CallMeter(self._instruments))
+        self.observers.append(CallMeter(self._instruments))
+        if self._port_lost.exists():
+            self._instruments.port_lost_at.set(self._port_lost.stat().st_mtime)
         registry.register(LedgerCollector(self._ledger, settings.metrics_max_sets))
         registry.register(ProcessCollector(settings.state))
         if settings.tls_cert is not None:
@@ -86,10 +93,6 @@ class Monitoring:
     def metrics_address(self) -> str | None:
         """host:port of the metrics."""
         return self._listener.address if self._listener is not None else None
-
-    def interceptor(self) -> WatchingInterceptor:
-        """To stand before all others."""
-        return WatchingInterceptor(self._observers, self._methods)
 
     def refusing(self, set_ids: Callable[[], Collection[int]]) -> None:
         """Tell how many of these sets, which refuse since a file of theirs is damaged, were not deleted since."""
@@ -136,6 +139,17 @@ class Monitoring:
         from veilset_server.metrics.measured import MeasuredPublishing
 
         return MeasuredPublishing(self._instruments, *arguments)
+
+    def port_answered(self) -> None:
+        """The port answered just now."""
+        if self._instruments is not None:
+            self._instruments.port_answered_at.set_to_current_time()
+
+    def port_lost(self, why: str) -> None:
+        """The port does not answer any more: the process ends, and the next one tells when that was."""
+        with suppress(OSError):
+            self._port_lost.touch()
+        end_process(why)
 
     def reload(self) -> None:
         """Read the metrics' certificate again. Raises InvalidInput; the old one stays then."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import grpc
-
 from veilset_server.metrics.instruments import Instruments
-from veilset_server.rpc.watching import Call
+from veilset_server.rpc.call import Call
 
 UNTIMED = frozenset({"PublishRelease", "DeleteSet"})
 """They wait for their set while uploads are merged into it, which takes the longer the more these hold. All other unary calls
@@ -13,7 +11,7 @@ wait for a name at most, whose lock nobody holds while it waits for a merge (`ve
 
 
 class CallMeter:
-    """A `watching.CallObserver`. The label ``method`` is one of the services' own names, or "other"."""
+    """A `serving.CallObserver`. The label ``method`` is one of the services' own names, or "other"."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -27,10 +25,10 @@ class CallMeter:
     def opened(self, call: Call) -> None:
         """Nothing to count."""
 
-    def ended(self, call: Call, code: grpc.StatusCode) -> None:
+    def ended(self, call: Call) -> None:
         """One less. How long a stream was open tells how much came through it, so only unary calls are timed,
         and of them those that wait for no set."""
-        self._instruments.calls_handled.labels(call.label, code.name).inc()
+        self._instruments.calls_handled.labels(call.label, call.code.name).inc()
         if call.streaming:
             self._instruments.open_streams.labels(call.label).dec()
         elif call.label not in UNTIMED:

@@ -7,6 +7,7 @@ stream ends with its first answer, as the length of an upload would tell its siz
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from types import TracebackType
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from veilset_server.rpc.watching import Call
+from veilset_server.rpc.call import Call
 
 KNOWN_NAMES = 10_000
 EXPORT_SECONDS = 5
@@ -27,7 +28,7 @@ DELAY_MILLISECONDS = 1000
 
 
 class CallTracer:
-    """A `watching.CallObserver` that exports spans; a context manager that sends what is left at its end.
+    """A `serving.CallObserver` that exports spans; a context manager that sends what is left at its end.
 
     endpoint: URL of an OTLP/gRPC collector, http:// for plain text.
     """
@@ -43,6 +44,7 @@ class CallTracer:
         self._tracer = self._provider.get_tracer("veilset_server")
         self._spans: dict[Call, trace.Span] = {}
         self._confirmed: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> CallTracer:
         return self
@@ -65,9 +67,9 @@ class CallTracer:
         """A stream's span ends here."""
         self._finish(call, grpc.StatusCode.OK)
 
-    def ended(self, call: Call, code: grpc.StatusCode) -> None:
+    def ended(self, call: Call) -> None:
         """The span of any other call ends here, and that of a stream that was never answered."""
-        self._finish(call, code)
+        self._finish(call, call.code)
 
     def _finish(self, call: Call, code: grpc.StatusCode) -> None:
         span = self._spans.pop(call, None)
@@ -82,7 +84,8 @@ class CallTracer:
         span.end()
 
     def _confirm(self, name: str) -> None:
-        self._confirmed[name] = None
-        self._confirmed.move_to_end(name)
-        if len(self._confirmed) > KNOWN_NAMES:
-            self._confirmed.popitem(last=False)
+        with self._lock:
+            self._confirmed[name] = None
+            self._confirmed.move_to_end(name)
+            if len(self._confirmed) > KNOWN_NAMES:
+                self._confirmed.popitem(last=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ PUBLIC_CALLS_PER_ADDRESS = 128
 
 
 class RateLimit:
-    """Token buckets, one a key: ``burst`` at once, ``per_second`` on the long run. Not thread-safe.
+    """Token buckets, one a key: ``burst`` at once, ``per_second`` on the long run. Thread-safe.
 
     Only the ``MAX_KEYS`` keys used last are remembered. A key that was forgotten starts with a full bucket, so many keys
     gain nothing that they would not have had one by one. The clock is monotonic: setting the time refills nothing.
@@ -29,27 +30,30 @@ class RateLimit:
         self._burst = burst
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def take(self, key: str) -> bool:
         """Take one; False if there is none left."""
-        now = self._clock()
-        left, then = self._buckets.pop(key, (self._burst, now))
-        left = min(self._burst, left + max(0.0, now - then) * self._per_second)
-        taken = left >= 1
-        self._buckets[key] = (left - 1 if taken else left, now)
-        if len(self._buckets) > MAX_KEYS:
-            self._buckets.popitem(last=False)
-        return taken
+        with self._lock:
+            now = self._clock()
+            left, then = self._buckets.pop(key, (self._burst, now))
+            left = min(self._burst, left + max(0.0, now - then) * self._per_second)
+            taken = left >= 1
+            self._buckets[key] = (left - 1 if taken else left, now)
+            if len(self._buckets) > MAX_KEYS:
+                self._buckets.popitem(last=False)
+            return taken
 
     def __len__(self) -> int:
         return len(self._buckets)
 
 
 class Allowances:
-    """The calls of all callers. For the event loop's thread."""
+    """The calls of all callers. Thread-safe."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
+        self._lock = threading.Lock()
         self._open: dict[str, int] = {}
         self._open_in_all = 0
         self._public = Places(PUBLIC_CALLS, PUBLIC_CALLS_PER_ADDRESS)
@@ -63,11 +67,23 @@ class Allowances:
         return self._open_in_all
 
     @contextmanager
-    def call(self, key: str) -> Iterator[None]:
+    def call(self, key: str, *, stream: bool = False) -> Iterator[None]:
         """One call of the caller ``key``, from its beginning to its end. Raises LimitExceeded before it begins.
 
-        A caller who is over its own limits takes nothing from the common ones.
+        A caller who is over its own limits takes nothing from the common ones. Streams leave some room to others.
         """
+        with self._lock:
+            self._begin(key, stream=stream)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open_in_all -= 1
+                self._open[key] -= 1
+                if not self._open[key]:
+                    del self._open[key]
+
+    def _begin(self, key: str, *, stream: bool) -> None:
         limits = self._limits
         held = self._open.get(key, 0)
         if held >= limits.max_calls_per_principal:
@@ -77,19 +93,12 @@ class Allowances:
         if not self._rate.take(key):
             setting = "requests_per_second_per_principal"
             raise exceeded("calls: too many of yours a second", setting, limits.requests_per_second_per_principal)
-        if self._open_in_all >= limits.max_calls:
+        if self._open_in_all >= limits.max_calls + (0 if stream else limits.reserved_calls):
             raise exceeded("calls: too many are open in all", "max_calls", limits.max_calls)
         if not self._rate_in_all.take(""):
             raise exceeded("calls: too many a second in all", "requests_per_second", limits.requests_per_second)
         self._open[key] = held + 1
         self._open_in_all += 1
-        try:
-            yield
-        finally:
-            self._open_in_all -= 1
-            self._open[key] -= 1
-            if not self._open[key]:
-                del self._open[key]
 
     def public(self, address: str, displace: Callable[[], None]) -> AbstractContextManager[None]:
         """One call of a method that needs no credentials: a health check. It counts on nobody's limits, since strangers must

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import grpc
 import structlog
 
-from veilset_server.rpc.caller import current_principal, refusal_reason
-from veilset_server.rpc.watching import Call
+from veilset_server.error_places import LineLimit
+from veilset_server.rpc.call import Call
 
 log = structlog.get_logger(__name__)
 
@@ -20,14 +18,13 @@ LINES_A_SECOND = 100
 
 
 class CallLog:
-    """A `watching.CallObserver`. Calls that change what is owed or shown, and calls that fail, at level info; all others at
+    """A `serving.CallObserver`. Calls that change what is owed or shown, and calls that fail, at level info; all others at
     debug. A failed call's line tells the error's ``reason``, one of a fixed list. No line holds a set's name, a message or
     the time that a call took: a name in a failed call is whatever its caller typed. A principal's name is the operator's own.
     """
 
     def __init__(self) -> None:
-        self._second = 0
-        self._lines = 0
+        self._limit = LineLimit(LINES_A_SECOND, lambda calls: log.info("failed calls not logged", calls=calls))
 
     def started(self, call: Call) -> None:
         """Not worth a line."""
@@ -35,25 +32,11 @@ class CallLog:
     def opened(self, call: Call) -> None:
         """Not worth a line."""
 
-    def ended(self, call: Call, code: grpc.StatusCode) -> None:
+    def ended(self, call: Call) -> None:
         """One line."""
-        failed = code is not grpc.StatusCode.OK
-        if failed and self._is_flood():
+        failed = call.code is not grpc.StatusCode.OK
+        if failed and not self._limit.take():
             return
         tell = log.info if failed or call.label in CHANGING else log.debug
-        name = current_principal().name
-        reason = refusal_reason() if failed else ""
-        tell("call", method=call.label, code=code.name, **_given(reason=reason, principal=name))
-
-    def _is_flood(self) -> bool:
-        second = int(time.monotonic())
-        if second != self._second:
-            if self._lines > LINES_A_SECOND:
-                log.info("failed calls not logged", calls=self._lines - LINES_A_SECOND)
-            self._second, self._lines = second, 0
-        self._lines += 1
-        return self._lines > LINES_A_SECOND
-
-
-def _given(**fields: str) -> dict[str, str]:
-    return {name: value for name, value in fields.items() if value}
+        given = {name: value for name, value in (("reason", call.reason), ("principal", call.principal.name)) if value}
+        tell("call", method=call.label, code=call.code.name, **given)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import grpc
 import structlog
 
 from veilset.errors import Unauthenticated, Unavailable, VeilsetError
@@ -23,7 +22,7 @@ from veilset_server.ports import Clock
 from veilset_server.principals import EVERYBODY, AuthMode, Principal
 from veilset_server.rpc.allowances import RateLimit
 from veilset_server.rpc.identities import Identities, find_identity, parse_identities
-from veilset_server.rpc.peer import is_encrypted, is_local
+from veilset_server.rpc.peer import Context, is_encrypted, is_local
 from veilset_server.state.token_file import FILE_NAME, parse_tokens
 from veilset_server.state.tokens import TokenBook
 from veilset_server.state.watched_file import WatchedFile
@@ -57,7 +56,7 @@ class Connection:
         return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
 
 
-def connection_of(context: grpc.aio.ServicerContext[Any, Any]) -> Connection:
+def connection_of(context: Context) -> Connection:
     """The connection of a call."""
     metadata = context.invocation_metadata() or ()
     encrypted = is_encrypted(context)
@@ -70,7 +69,7 @@ def connection_of(context: grpc.aio.ServicerContext[Any, Any]) -> Connection:
 
 
 class Credentials:
-    """Recognises callers. For the event loop's thread.
+    """Recognises callers. Thread-safe.
 
     folder: where the tokens file is, or will be. identities: file that names client certificates. insecure: tokens over plain
     text from other machines are taken.

@@ -1,73 +1,63 @@
-"""A charged release on its way to readers, and a caller who waits for it: on the event loop, not in a worker thread.
-
-Redis may refuse for minutes; as many calls as there are threads, all repeats of one request, would keep everybody else out.
-"""
+"""A charged release on its way to readers, and a caller who waits for it, without a place among those at work: Redis may refuse
+for minutes, and repeats of one request must not keep all others out."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from functools import partial
-from typing import Any
+import threading
+import time
 
 from veilset.errors import StorageFull, StoreMisconfigured, Unavailable
 from veilset_server.ports import Ledger
 from veilset_server.records import ReleaseState, StoredRelease
-from veilset_server.rpc.turns import Turns
+from veilset_server.rpc.call import Call
+from veilset_server.rpc.shares import Shares
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.delivery_worker import DeliveryWorker
-
-Run = Callable[..., Awaitable[Any]]
-"""(work, *arguments) → its result, from a worker thread."""
+from veilset_server.usecases.locks import KeyedLocks
 
 
 class PendingReleases:
-    """Delivers releases for callers who wait. For the event loop's thread."""
+    """Delivers releases for callers who wait. ``shares``: who attempts a delivery holds a place."""
 
-    def __init__(self, ledger: Ledger, delivery: Delivery, worker: DeliveryWorker) -> None:
+    def __init__(self, ledger: Ledger, delivery: Delivery, worker: DeliveryWorker, shares: Shares) -> None:
         self._ledger = ledger
         self._delivery = delivery
         self._worker = worker
-        self._turns = Turns()
+        self._shares = shares
+        self._turns = KeyedLocks()
 
-    async def deliver(self, release: StoredRelease, run: Run, seconds: float) -> StoredRelease:
+    def deliver(self, release: StoredRelease, seconds: float, call: Call) -> StoredRelease:
         """The release as readers see it, or as it is once Redis did not take it for so long, or needs somebody to act."""
         if release.state is not ReleaseState.PENDING:
             return release
-        until = asyncio.get_running_loop().time() + seconds
+        until = time.monotonic() + seconds
         try:
-            async with asyncio.timeout_at(until):  # at the end of which a delivery that has begun is still waited for
-                await self._turns.hold(release.set_name, partial(self._deliver, release, run))
+            with self._turns.within(release.set_name, seconds):
+                self._deliver(release, call)
         except StoreMisconfigured:  # charged all the same, but nothing to wait for: somebody has to act first
             self._worker.wake()
-            return await self._look(release, run)
+            return self._look(release)
         except (Unavailable, StorageFull, TimeoutError):  # it is charged: whatever delays it, the answer is the release
             self._worker.wake()
-        return await self._wait(release, run, until)
+        return self._wait(release, until, call)
 
-    async def _deliver(self, release: StoredRelease, run: Run) -> None:
-        current = await self._look(release, run)  # whose turn came before may have done it
-        if current.state is ReleaseState.PENDING and not self._delivery.stopping:
-            await run(self._delivery.deliver_pending, release.set_name)
+    def _deliver(self, release: StoredRelease, call: Call) -> None:
+        """A delivery that has begun is waited for, whatever the caller's time."""
+        if self._look(release).state is ReleaseState.PENDING and not self._delivery.stopping:  # another's turn did it
+            with self._shares.place(call.key):
+                self._delivery.deliver_pending(release.set_name)
 
-    async def _wait(self, release: StoredRelease, run: Run, until: float) -> StoredRelease:
-        loop, moved = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell() -> None:
-            with suppress(RuntimeError):  # the service has stopped
-                loop.call_soon_threadsafe(moved.set)
-
-        with self._delivery.listening(release.set_name, tell):
+    def _wait(self, release: StoredRelease, until: float, call: Call) -> StoredRelease:
+        moved = threading.Event()
+        call.context.add_callback(moved.set)  # its end wakes us too
+        with self._delivery.listening(release.set_name, moved.set):
             while True:
                 moved.clear()
-                current = await self._look(release, run)
-                if current.state is not ReleaseState.PENDING or self._delivery.stopping or loop.time() >= until:
+                current = self._look(release)
+                left = until - time.monotonic()
+                if current.state is not ReleaseState.PENDING or self._delivery.stopping or left <= 0 or call.is_over:
                     return current
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(until):
-                        await moved.wait()
+                moved.wait(left)
 
-    async def _look(self, release: StoredRelease, run: Run) -> StoredRelease:
-        found: StoredRelease = await run(self._ledger.get_release, release.set_name, release.sequence)
-        return found
+    def _look(self, release: StoredRelease) -> StoredRelease:
+        return self._ledger.get_release(release.set_name, release.sequence)

@@ -1,12 +1,14 @@
-"""MembershipService: each RPC is decoded, handed to a use case in a worker thread, and encoded. No decisions here."""
+"""MembershipService: each RPC is decoded, handed to a use case, and encoded. No decisions here.
+
+Each call has a thread of its own (`veilset_server.rpc.serving`); what it does with files and Redis it does in a place among
+those at work (`Shares`), for which it waits without one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
 
 import grpc
 
@@ -20,26 +22,22 @@ from veilset.v1 import membership_pb2_grpc
 from veilset_server.ports import Ledger
 from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet
-from veilset_server.rpc.caller import current_principal
+from veilset_server.rpc.call import current_call
 from veilset_server.rpc.convert import budget_message, plan_message, release_message, set_message
-from veilset_server.rpc.errors import streaming, unary
 from veilset_server.rpc.paging import MAX_PAGE, MAX_SEQUENCE, page_size, release_page, sequence_token
 from veilset_server.rpc.pending import PendingReleases
-from veilset_server.rpc.planning import Planner
-from veilset_server.rpc.shares import SharedWorkers
-from veilset_server.rpc.turns import Turns
-from veilset_server.rpc.upload import UploadStream
-from veilset_server.rpc.upload_elements import ElementUpload
+from veilset_server.rpc.shares import Shares, plan_shares
+from veilset_server.rpc.upload import Uploads
 from veilset_server.usecases.budgets import Budgets
 from veilset_server.usecases.counting import CountPurchase
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.delivery_worker import DeliveryWorker
+from veilset_server.usecases.locks import KeyedLocks
 from veilset_server.usecases.publishing import Publishing
 from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.sets import SetRequest, Sets
 
-Result = TypeVar("Result")
-Context = grpc.aio.ServicerContext[Any, Any]
+Context = grpc.ServicerContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,48 +56,41 @@ class UseCases:
 class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     """The servicer. publish_wait_seconds: how long PublishRelease waits for Redis before it answers PENDING."""
 
-    def __init__(
-        self, use_cases: UseCases, uploads: UploadStream, workers: SharedWorkers, publish_wait_seconds: float
-    ) -> None:
+    def __init__(self, use_cases: UseCases, uploads: Uploads, shares: Shares, publish_wait_seconds: float) -> None:
         self._use = use_cases
         self._uploads = uploads
-        self._workers = workers
+        self._shares = shares
+        self._plans = plan_shares()
         self._publish_wait_seconds = publish_wait_seconds
-        self._turns = Turns()
-        self._creations = Turns()  # of their own: what they wait for is never a merge
-        self._planner = Planner()
-        self._pending = PendingReleases(use_cases.ledger, use_cases.delivery, use_cases.worker)
+        self._turns = KeyedLocks()  # by set: who waits for a busy one must not hold a place
+        self._creations = KeyedLocks()  # of their own: what they wait for is never a merge
+        self._pending = PendingReleases(use_cases.ledger, use_cases.delivery, use_cases.worker, shares)
 
-    def close(self) -> None:
-        """Let the planner's thread go."""
-        self._planner.close()
+    def _place(self) -> AbstractContextManager[None]:
+        return self._shares.place(current_call().key)
 
-    async def _run(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return await self._workers.run(current_principal().name, work, *arguments)
+    def PlanFilter(self, request: pb.PlanFilterRequest, context: Context) -> pb.PlanFilterResponse:
+        with self._plans.place(current_call().key):
+            return pb.PlanFilterResponse(plan=plan_message(_plan(request)))
 
-    async def _run_plan(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return await self._planner.run(current_principal().name, work, *arguments)
-
-    @unary
-    async def PlanFilter(self, request: pb.PlanFilterRequest, context: Context) -> pb.PlanFilterResponse:
-        return pb.PlanFilterResponse(plan=plan_message(await self._run_plan(_plan, request)))
-
-    @unary
-    async def CreateSet(self, request: pb.CreateSetRequest, context: Context) -> pb.CreateSetResponse:
-        wanted = replace(_set_request(request), owner=current_principal().name)
-        plan = await self._run_plan(self._use.sets.plan, wanted)
-        stored = await self._creations.hold(wanted.name, partial(self._run, self._use.sets.create, wanted, plan))
+    def CreateSet(self, request: pb.CreateSetRequest, context: Context) -> pb.CreateSetResponse:
+        call = current_call()
+        wanted = replace(_set_request(request), owner=call.principal.name)
+        with self._plans.place(call.key):
+            plan = self._use.sets.plan(wanted)
+        with self._creations[wanted.name], self._place():
+            stored = self._use.sets.create(wanted, plan)
         return pb.CreateSetResponse(set=set_message(stored.description), plan=plan_message(plan))
 
-    @unary
-    async def GetSet(self, request: pb.GetSetRequest, context: Context) -> pb.GetSetResponse:
-        stored = await self._run(self._use.ledger.get_set, request.name)
+    def GetSet(self, request: pb.GetSetRequest, context: Context) -> pb.GetSetResponse:
+        with self._place():
+            stored = self._use.ledger.get_set(request.name)
         return pb.GetSetResponse(set=set_message(stored.description))
 
-    @unary
-    async def ListSets(self, request: pb.ListSetsRequest, context: Context) -> pb.ListSetsResponse:
+    def ListSets(self, request: pb.ListSetsRequest, context: Context) -> pb.ListSetsResponse:
         size = page_size(request.page_size)
-        found = await self._run(self._visible_sets, current_principal(), request.page_token, size + 1)
+        with self._place():
+            found = self._visible_sets(current_call().principal, request.page_token, size + 1)
         return pb.ListSetsResponse(
             sets=[set_message(stored.description) for stored in found[:size]],
             next_page_token=found[size - 1].description.name if len(found) > size else "",
@@ -113,33 +104,32 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
             after = page[-1].description.name
         return visible[:limit]
 
-    @unary
-    async def DeleteSet(self, request: pb.DeleteSetRequest, context: Context) -> pb.DeleteSetResponse:
+    def DeleteSet(self, request: pb.DeleteSetRequest, context: Context) -> pb.DeleteSetResponse:
         name = check_name("name", request.name)
-        await self._turns.hold(name, partial(self._run, self._use.sets.delete, name))
+        with self._turns[name], self._place():
+            self._use.sets.delete(name)
         return pb.DeleteSetResponse()
 
-    @streaming
     def AddElements(
-        self, request_iterator: AsyncIterator[pb.AddElementsRequest], context: Context
-    ) -> AsyncGenerator[pb.AddElementsResponse, None]:
-        return self._uploads.serve(request_iterator, ElementUpload())
+        self, request_iterator: Iterator[pb.AddElementsRequest], context: Context
+    ) -> Iterator[pb.AddElementsResponse]:
+        return self._uploads.serve(request_iterator)
 
-    @unary
-    async def AddBatch(self, request: pb.AddBatchRequest, context: Context) -> pb.AddBatchResponse:
+    def AddBatch(self, request: pb.AddBatchRequest, context: Context) -> pb.AddBatchResponse:
         raise FailedPrecondition("upload: this service takes streams only; use AddElements")
 
-    @unary
-    async def PublishRelease(self, request: pb.PublishReleaseRequest, context: Context) -> pb.PublishReleaseResponse:
+    def PublishRelease(self, request: pb.PublishReleaseRequest, context: Context) -> pb.PublishReleaseResponse:
         set_name = check_name("set_name", request.set_name)
-        release = await self._turns.hold(set_name, partial(self._run, self._charge, request))
+        with self._turns[set_name], self._place():
+            release = self._charge(request)
         if request.no_wait:
             self._use.worker.wake()
         else:
-            remaining, wait = context.time_remaining(), self._publish_wait_seconds
-            release = await self._pending.deliver(
-                release, self._run, wait if remaining is None else min(remaining / 2, wait)
-            )
+            remaining = context.time_remaining()
+            wait = min(
+                remaining / 2, self._publish_wait_seconds
+            )  # without a deadline there is no end of time remaining
+            release = self._pending.deliver(release, wait, current_call())
         return pb.PublishReleaseResponse(release=release_message(release))
 
     def _charge(self, request: pb.PublishReleaseRequest) -> StoredRelease:
@@ -148,10 +138,10 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         found = publishing.find(request.set_name, request.request_id, count)
         return publishing.charge(request.set_name, request.request_id, count) if found is None else found
 
-    @unary
-    async def GetRelease(self, request: pb.GetReleaseRequest, context: Context) -> pb.GetReleaseResponse:
+    def GetRelease(self, request: pb.GetReleaseRequest, context: Context) -> pb.GetReleaseResponse:
         sequence = check_integer("sequence", request.sequence, 0, MAX_SEQUENCE)
-        release = await self._run(self._get_release, request.set_name, sequence)
+        with self._place():
+            release = self._get_release(request.set_name, sequence)
         return pb.GetReleaseResponse(release=release_message(release))
 
     def _get_release(self, set_name: str, sequence: int) -> StoredRelease:
@@ -161,44 +151,41 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
             self._use.ledger.get_set(set_name)  # where the set is what is missing, say so
             raise
 
-    @unary
-    async def ListReleases(self, request: pb.ListReleasesRequest, context: Context) -> pb.ListReleasesResponse:
-        asked = request.set_name, sequence_token(request.page_token), page_size(request.page_size)
-        found, next_token = await self._run(release_page, self._use.ledger, *asked)
-        if not found:
-            await self._run(self._use.ledger.get_set, request.set_name)
+    def ListReleases(self, request: pb.ListReleasesRequest, context: Context) -> pb.ListReleasesResponse:
+        below, size = sequence_token(request.page_token), page_size(request.page_size)
+        with self._place():
+            found, next_token = release_page(self._use.ledger, request.set_name, below, size)
+            if not found:
+                self._use.ledger.get_set(request.set_name)
         return pb.ListReleasesResponse(
             releases=[release_message(release) for release in found], next_page_token=next_token
         )
 
-    @unary
-    async def GetBudget(self, request: pb.GetBudgetRequest, context: Context) -> pb.GetBudgetResponse:
-        account = await self._run(self._use.budgets.get, request.account, request.set_name)
+    def GetBudget(self, request: pb.GetBudgetRequest, context: Context) -> pb.GetBudgetResponse:
+        with self._place():
+            account = self._use.budgets.get(request.account, request.set_name)
         return pb.GetBudgetResponse(budget=budget_message(account))
 
-    @unary
-    async def RaiseBudget(self, request: pb.RaiseBudgetRequest, context: Context) -> pb.RaiseBudgetResponse:
+    def RaiseBudget(self, request: pb.RaiseBudgetRequest, context: Context) -> pb.RaiseBudgetResponse:
         delta = request.delta if request.HasField("delta") else None
-        account = await self._run(self._use.budgets.raise_to, request.account, request.epsilon, delta, request.reason)
+        with self._place():
+            account = self._use.budgets.raise_to(request.account, request.epsilon, delta, request.reason)
         return pb.RaiseBudgetResponse(budget=budget_message(account))
 
-    @unary
-    async def ConfirmLoss(self, request: pb.ConfirmLossRequest, context: Context) -> pb.ConfirmLossResponse:
-        arguments = (request.set_name, request.epsilon, request.delta, request.reason)
-        account = await self._run(self._use.guard.confirm, *arguments)
-        with suppress(Unavailable):  # they go with the next release then
-            await self._run(self._use.delivery.let_lost_go, request.set_name)
+    def ConfirmLoss(self, request: pb.ConfirmLossRequest, context: Context) -> pb.ConfirmLossResponse:
+        with self._place():
+            account = self._use.guard.confirm(request.set_name, request.epsilon, request.delta, request.reason)
+            with suppress(Unavailable):  # they go with the next release then
+                self._use.delivery.let_lost_go(request.set_name)
         return pb.ConfirmLossResponse(budget=budget_message(account))
 
-    @unary
-    async def ReconcileReleases(
-        self, request: pb.ReconcileReleasesRequest, context: Context
-    ) -> pb.ReconcileReleasesResponse:
-        if request.set_name:
-            await self._run(self._use.ledger.get_set, request.set_name)
-        await self._run(self._use.delivery.deliver_pending, request.set_name or None)
-        compare = partial(self._use.delivery.reconcile, request.set_name or None, whole=True)
-        done = await self._run(compare)
+    def ReconcileReleases(self, request: pb.ReconcileReleasesRequest, context: Context) -> pb.ReconcileReleasesResponse:
+        set_name = request.set_name or None
+        with self._place():
+            if set_name:
+                self._use.ledger.get_set(set_name)
+            self._use.delivery.deliver_pending(set_name)
+            done = self._use.delivery.reconcile(set_name, whole=True)
         return pb.ReconcileReleasesResponse(
             checked=done.checked,
             restored_keys=done.restored,

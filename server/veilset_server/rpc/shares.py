@@ -1,60 +1,96 @@
-"""Worker threads for calls. No principal gets more than its share: its calls may all be waiting for a Redis that hangs."""
+"""Work shared out between callers: who asks for much waits for its own, and others are served in between."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import Executor
-from contextlib import suppress
-from typing import TypeVar
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-Result = TypeVar("Result")
+from veilset.errors import LimitExceeded
+
+MAX_PLANS_WAITING = 64
+MAX_PLANS_OF_ONE = 8
 
 
-class SharedWorkers:
-    """Runs work in an executor of ``threads`` threads, of one principal in at most half of them. For the event loop's thread.
+class Shares:
+    """At most ``places`` pieces of work at a time, and ``of_one`` of one caller. Thread-safe.
 
-    Everybody, where nobody is asked who calls, may have all of them.
+    A place that becomes free goes to the caller that holds fewest; among equals to the one served longest ago. So a caller
+    with a thousand threads that wait holds up another's one by the work that has begun, and no more.
+
+    most_waiting, most_of_one: how many, those at work included, may want a place, in all and of one caller.
     """
 
-    def __init__(self, executor: Executor, threads: int) -> None:
-        self._executor = executor
-        self._share = max(1, threads // 2)
-        self._shares: dict[str, asyncio.Semaphore] = {}
-        self._using: Counter[str] = Counter()
+    def __init__(self, places: int, of_one: int, most_waiting: float = float("inf"), most_of_one: float = float("inf")):
+        self._free = places
+        self._of_one = of_one
+        self._most_waiting = most_waiting
+        self._most_of_one = most_of_one
+        self._lock = threading.Lock()
+        self._held: Counter[str] = Counter()
+        self._wanted: Counter[str] = Counter()
+        self._waiting: dict[str, deque[threading.Event]] = {}
+        self._served: Counter[str] = (
+            Counter()
+        )  # of those who hold or want a place: the number of the turn they had last
+        self._turns = 0
 
-    async def run(self, principal: str, work: Callable[..., Result], *arguments: object) -> Result:
-        """The result of ``work``, or what it raised. Who goes away meanwhile keeps the thread until it is done."""
-        loop = asyncio.get_running_loop()
-        if not principal:
-            return await loop.run_in_executor(self._executor, work, *arguments)
-        share = self._shares.setdefault(principal, asyncio.Semaphore(self._share))
-        self._using[principal] += 1
+    def __len__(self) -> int:
+        """How many hold a place or wait for one."""
+        return self._wanted.total()
+
+    @contextmanager
+    def place(self, key: str) -> Iterator[None]:
+        """The block in which ``key`` has a place; waits for it. Raises LimitExceeded where too many wait."""
+        turn = threading.Event()
+        with self._lock:
+            self._check(key)
+            self._wanted[key] += 1
+            self._waiting.setdefault(key, deque()).append(turn)
+            self._hand_out()
+        turn.wait()
         try:
-            await share.acquire()
-        except BaseException:
-            self._forget(principal)
-            raise
+            yield
+        finally:
+            with self._lock:
+                self._free += 1
+                _less(self._held, key)
+                _less(self._wanted, key)
+                if key not in self._wanted:
+                    del self._served[key]
+                self._hand_out()
 
-        def give_back() -> None:
-            share.release()
-            self._forget(principal)
+    def _check(self, key: str) -> None:
+        if self._wanted.total() >= self._most_waiting:
+            limit = self._most_waiting
+            raise LimitExceeded(f"plans: {limit} are waiting; try again", limit=limit)
+        if self._wanted[key] >= self._most_of_one:
+            limit = self._most_of_one
+            raise LimitExceeded(f"plans: {limit} of yours are waiting; try again", limit=limit)
 
-        try:
-            future = self._executor.submit(work, *arguments)
-        except BaseException:
-            give_back()
-            raise
+    def _hand_out(self) -> None:
+        while self._free:
+            may = [key for key in self._waiting if self._held[key] < self._of_one]
+            if not may:
+                return
+            key = min(may, key=lambda key: (self._held[key], self._served[key]))
+            turns = self._waiting[key]
+            turns.popleft().set()
+            if not turns:
+                del self._waiting[key]
+            self._turns += 1
+            self._served[key] = self._turns
+            self._held[key] += 1
+            self._free -= 1
 
-        def done(_: object) -> None:
-            with suppress(RuntimeError):  # the service has stopped
-                loop.call_soon_threadsafe(give_back)
 
-        future.add_done_callback(done)
-        return await asyncio.wrap_future(future)
+def plan_shares() -> Shares:
+    """For searches for a plan, which take seconds of a processor: one at a time, and no long queue."""
+    return Shares(1, 1, MAX_PLANS_WAITING, MAX_PLANS_OF_ONE)
 
-    def _forget(self, principal: str) -> None:
-        self._using[principal] -= 1
-        if not self._using[principal]:
-            del self._using[principal], self._shares[principal]
+
+def _less(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

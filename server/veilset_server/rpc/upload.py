@@ -1,154 +1,92 @@
-"""One stream of an upload, of elements or of a vector. Order of messages, idle deadline, acknowledgements.
+"""AddElements: one stream of an upload. Open, batches, finish; each is answered once it is on disk.
 
-What the two kinds of stream do not share, an `UploadKind` has: `upload_elements`, `upload_vector`.
+The use case is behind `Ingest`; here is the order of the messages, and nothing else.
 """
 
 from __future__ import annotations
 
-import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from concurrent.futures import Executor
-from contextlib import suppress
-from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Iterator
 
 from veilset.core.params import check_name
-from veilset.errors import OutOfSequence
-from veilset_server.principals import Principal
-from veilset_server.rpc.caller import current_principal
-from veilset_server.rpc.streams import ClientStreams
-from veilset_server.rpc.turns import Turns
+from veilset.core.release import wire
+from veilset.errors import InvalidInput, OutOfSequence
+from veilset.v1 import membership_pb2 as pb
+from veilset_server.rpc.call import current_call
+from veilset_server.rpc.shares import Shares
+from veilset_server.usecases.element_session import MAX_BATCH_ELEMENTS, ElementSession
 from veilset_server.usecases.ingest import Ingest
-from veilset_server.usecases.upload_session import UploadSession
+from veilset_server.usecases.locks import KeyedLocks
 
 
-class OneofMessage(Protocol):
-    """A request: its one field is named by ``message``."""
+class Uploads:
+    """Serves the uploads of one server. ``shares`` bounds how many work at a time, and shares that out."""
 
-    def WhichOneof(self, oneof_group: Any, /) -> Any:  # noqa: N802 - protobuf's name
-        """Which field is set."""
-
-
-Result = TypeVar("Result")
-Request = TypeVar("Request", bound=OneofMessage)
-Response = TypeVar("Response")
-Session = TypeVar("Session", bound=UploadSession[Any])
-
-
-class UploadKind(ABC, Generic[Request, Response, Session]):
-    """One kind of upload, on messages of its own. `open`, `add` and `finish` work on files, and run in a worker thread."""
-
-    content: ClassVar[str]
-    """Name of the message between open and finish."""
-
-    @abstractmethod
-    def set_name(self, request: Request) -> str:
-        """The set that an open message names."""
-
-    @abstractmethod
-    def open(self, ingest: Ingest, request: Request, principal: Principal) -> Session:
-        """Open or resume an upload of the principal's."""
-
-    @abstractmethod
-    def opened(self, session: Session) -> Response:
-        """The answer to that."""
-
-    @abstractmethod
-    def add(self, session: Session, request: Request) -> Response:
-        """Hold what the message brings; the acknowledgement."""
-
-    @abstractmethod
-    def finish(self, ingest: Ingest, session: Session, request: Request) -> Response:
-        """Make it part of the set; the last answer."""
-
-
-class UploadStream:
-    """Serves the uploads of one gRPC server. Work on elements runs in ``executor``, so that health and acks never wait.
-
-    streams: what ends a stream that is silent, or whose service stops.
-    """
-
-    def __init__(self, ingest: Ingest, executor: Executor, streams: ClientStreams) -> None:
+    def __init__(self, ingest: Ingest, shares: Shares) -> None:
         self._ingest = ingest
-        self._executor = executor
-        self._streams = streams
-        self._turns = Turns()
+        self._shares = shares
+        self._turns = KeyedLocks()  # by set: who waits for a busy set must not hold a place
 
-    async def serve(
-        self, requests: AsyncIterator[Request], kind: UploadKind[Request, Response, Session]
-    ) -> AsyncGenerator[Response, None]:
+    def serve(self, requests: Iterator[pb.AddElementsRequest]) -> Iterator[pb.AddElementsResponse]:
         """Answer one stream. Whatever ends it, what was acknowledged stays for a resume."""
-        first = await self._streams.next(requests)
+        first = next(requests, None)
         if first is None or first.WhichOneof("message") != "open":
             raise OutOfSequence("upload: the first message must be open", field="open")
-        with self._streams.open():
-            session = await self._open(kind, first)
-            try:
-                yield kind.opened(session)
-                if session.finished:
+        if first.open.operation not in (pb.OPERATION_UNSPECIFIED, pb.OPERATION_ADD):
+            raise InvalidInput("operation", "add", first.open.operation)
+        if first.open.part:
+            raise InvalidInput("part", "0", first.open.part)
+        call, set_name = current_call(), check_name("set_name", first.open.set_name)
+        with self._turns[set_name], self._shares.place(call.key):
+            session = self._ingest.open(set_name, first.open.upload_id, call.principal)
+        try:
+            yield pb.AddElementsResponse(opened=_opened(session))
+            if not session.finished:
+                yield from self._content(session, requests, call.key)
+        finally:
+            self._ingest.close(session)
+
+    def _content(
+        self, session: ElementSession, requests: Iterator[pb.AddElementsRequest], key: str
+    ) -> Iterator[pb.AddElementsResponse]:
+        for request in requests:
+            match request.WhichOneof("message"):
+                case "batch":
+                    with self._shares.place(key):
+                        sequence, elements = _add(session, request.batch)
+                    yield pb.AddElementsResponse(
+                        acknowledged=pb.UploadAcknowledged(sequence=sequence, elements=elements)
+                    )
+                case "finish":
+                    finish = request.finish
+                    with self._turns[session.stored.description.name], self._shares.place(key):
+                        count = self._ingest.finish(session, finish.count, finish.checksum)
+                    yield pb.AddElementsResponse(finished=pb.UploadFinished(elements=count))
                     return
-                with _ReadAhead(partial(self._streams.next, requests)) as ahead:
-                    while (request := await ahead.next()) is not None:
-                        name = request.WhichOneof("message")
-                        if name == "finish":
-                            finish = partial(self._run, kind.finish, self._ingest, session, request)
-                            yield await self._turns.hold(session.stored.description.name, finish)
-                            return
-                        if name != kind.content:
-                            raise OutOfSequence(
-                                f"upload: behind open come {kind.content} messages, then finish", field="message"
-                            )
-                        ahead.start()
-                        yield await self._run(kind.add, session, request)
-                # A cut stream often looks like this too: without finish the end decides nothing.
-                raise OutOfSequence(
-                    "upload: the stream ended without finish; resume it with the same upload id", field="finish"
-                )
-            finally:
-                await asyncio.shield(self._run(self._ingest.close, session))
-
-    async def _open(self, kind: UploadKind[Request, Response, Session], first: Request) -> Session:
-        """A stream that is cut meanwhile lets go of what the thread still opens."""
-        async with self._turns.of(check_name("set_name", kind.set_name(first))):
-            opening = asyncio.ensure_future(self._run(kind.open, self._ingest, first, current_principal()))
-            try:
-                return await asyncio.shield(opening)
-            except asyncio.CancelledError:
-                with suppress(Exception):  # nobody is there to be told
-                    await self._run(self._ingest.close, await opening)
-                raise
-
-    async def _run(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+                case _:
+                    raise OutOfSequence("upload: after open come batch messages, then finish", field="message")
+        # A cut stream often looks like this too: without finish the end decides nothing.
+        raise OutOfSequence(
+            "upload: the stream ended without finish; resume it with the same upload id", field="finish"
+        )
 
 
-class _ReadAhead(Generic[Request]):
-    """Receives the next message of a stream while the one before is worked on; a context manager, at whose end it stops."""
-
-    def __init__(self, receive: Callable[[], Coroutine[Any, Any, Request | None]]) -> None:
-        self._receive = receive
-        self._coming: asyncio.Task[Request | None] | None = None
-
-    def start(self) -> None:
-        """Begin to wait for the next message."""
-        self._coming = asyncio.ensure_future(self._receive())
-        self._coming.add_done_callback(_retrieve)
-
-    async def next(self) -> Request | None:
-        """The next message; None at the end. Raises what receiving it raises."""
-        coming, self._coming = self._coming, None
-        return await (self._receive() if coming is None else coming)
-
-    def __enter__(self) -> _ReadAhead[Request]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._coming is not None:
-            self._coming.cancel()
+def _opened(session: ElementSession) -> pb.UploadOpened:
+    sequence, elements = session.position
+    description = session.stored.description
+    return pb.UploadOpened(
+        sequence=sequence,
+        elements=elements,
+        hashing=wire.hashing_to_proto(description.filter.hashing),
+        normalization=wire.to_number(wire.NORMALIZATION, description.normalization),  # type: ignore[arg-type]
+        finished=session.finished,
+        max_batch_elements=MAX_BATCH_ELEMENTS,
+    )
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """A failure that nobody asks for any more, as the stream ended by another one, is no event for asyncio's log."""
-    if not task.cancelled():
-        task.exception()
+def _add(session: ElementSession, batch: pb.Batch) -> tuple[int, int]:
+    kind = batch.WhichOneof("content")
+    if kind == "digests":
+        return session.add_digests(batch.sequence, batch.digests)
+    if kind == "elements":
+        return session.add_elements(batch.sequence, list(batch.elements.values))
+    raise InvalidInput("content", "elements or digests")

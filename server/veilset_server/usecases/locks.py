@@ -33,14 +33,22 @@ class KeyedLocks:
     def __len__(self) -> int:
         return len(self._locks)
 
+    def within(self, key: Hashable, seconds: float) -> AbstractContextManager[None]:
+        """The same. Raises TimeoutError where it takes longer to come to it."""
+        return self._held(key, min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+
     @contextmanager
-    def _held(self, key: Hashable) -> Iterator[None]:
+    def _held(self, key: Hashable, seconds: float = -1) -> Iterator[None]:
         with self._guard:
             found = self._locks.setdefault(key, _Lock())
             found.wanted += 1
         try:
-            with found.lock:
+            if not found.lock.acquire(timeout=seconds):
+                raise TimeoutError
+            try:
                 yield
+            finally:
+                found.lock.release()
         finally:
             with self._guard:
                 found.wanted -= 1
