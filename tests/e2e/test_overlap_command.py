@@ -117,7 +117,7 @@ def test_two_sets_in_one_redis(service: ServiceProcess, set_name: str) -> None:
         ((), "files: must be given, or --with OTHER_SET"),
         (("list.txt", "--with", "partner"), "but not both"),
         (("list.txt", "--with-sequence", "3"), "with: must be given, and name the other set, where"),
-        (("--with", "partner", "--column", "a"), "files: must be given where --format or --column is"),
+        (("--with", "partner", "--column", "a"), "files: must be given where options for files are"),
         (("--with", "partner"), "with-redis: must be a URL, or --with-release FILE, as SET comes from a file"),
         (("--with", "partner", "--with-release", "a", "--with-redis", "redis://b"), "with-redis: must be absent"),
         (("list.txt", "--confidence", "1"), "confidence: must be a number in (0, 1)"),

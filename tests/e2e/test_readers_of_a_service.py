@@ -100,14 +100,14 @@ def test_the_page_about_readers_works_as_it_stands(
         for line in ran:
             arguments = shlex.split(line.replace("URL", service.redis).replace("HEX", service.public_key))[1:]
             done = run(*arguments, cwd=tmp_path)
-            assert (done.code, done.err) == (0, ""), line
+            skipped = "veilset: 1 empty lines, rows or values skipped\n" if "people.csv" in line else ""
+            assert (done.code, done.err) == (0, skipped), line
         connection.delete_set("customers")
         connection.delete_set("ours")
 
 
 COLUMNS: dict[str, Callable[[list[str]], object]] = {
     "numpy": np.array,
-    "numpy bytes": lambda texts: np.array([text.encode() for text in texts]),
     "numpy objects": lambda texts: np.array(texts, dtype=object),
     "pandas": pd.Series,
     "polars": pl.Series,
@@ -127,8 +127,8 @@ def test_columns_are_added_as_they_are(service: ServiceProcess, set_name: str) -
         before = raw_vector(service.state, set_name)
         assert before == expected_vector(info.filter, added)
         for make in COLUMNS.values():
-            if make is not np.array and make is not COLUMNS["numpy bytes"]:  # which have no nulls
-                with pytest.raises(InvalidInput, match="position 2, counted from 0, is a null"):
+            if make is not np.array:  # which has no nulls
+                with pytest.raises(InvalidInput, match="index 2, a null"):
                     connection.add(set_name, make([*MEMBERS[-2:], None]))  # type: ignore[arg-type, list-item]
         for table in (pd.DataFrame({"a": MEMBERS}), pl.DataFrame({"a": MEMBERS}), pa.table({"a": MEMBERS})):
             with pytest.raises(InvalidInput, match="one column, not a table"):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as arrow
 import pyarrow.parquet
 
-from veilset._input.files import read_elements
+from veilset._input.files import FileForm, read_files
 from veilset._service.spec import Spec
 from veilset.core.elements.normalization import normalize
 from veilset.core.params import Normalization
@@ -62,6 +62,6 @@ def one_input(data: bytes) -> None:
         with _PATH.open("wb") as file:
             file.write(content)
         column = None if kind == 0 else "email"
-        normalize(list(islice(read_elements(str(_PATH), _FORMATS[kind], column), _MOST)), profile)
+        normalize(list(islice(read_files([str(_PATH)], FileForm(_FORMATS[kind], column)), _MOST)), profile)
     except InvalidInput:
         pass

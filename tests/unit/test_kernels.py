@@ -135,7 +135,7 @@ def test_what_is_no_element_is_refused_alike(wrong: Any) -> None:
     refused = outcome(lambda: digest_batch(batch, 10, shape, Normalization.NONE, None))
     assert isinstance(refused, str)
     assert refused == without_kernels(lambda: digest_batch(batch, 10, shape, Normalization.NONE, None))
-    assert "position 12" in refused
+    assert "index 12" in refused
 
 
 @given(shapes, blobs, blobs)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import os
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset._input import files as inputs
-from veilset._input import packed_files as packed_inputs
-from veilset._input.csv import Tally
-from veilset._input.packed_columns import element_batches, pack_arrow, packed_blocks
+from veilset._input.arrow import pack_arrow
+from veilset._input.columns import element_batches
 from veilset.core.elements.normalization import normalize
 from veilset.core.elements.packed import PackedElements, PackedStream, lay_out, pack, pack_lines
 from veilset.core.elements.packed_normalization import normalize_packed
@@ -81,31 +78,6 @@ def test_pieces_are_all_of_it(elements: list[bytes], size: int) -> None:
     assert list(stream) == list(stream) == elements
 
 
-@given(
-    st.lists(st.sampled_from([b"a", b"bc", b"\r", b"\n", b"\r\n", b"\xef\xbb\xbf", b" ", b"x" * 9]), max_size=30),
-    st.integers(1, 12),
-)
-def test_lines_are_those_that_are_read_one_by_one(parts: list[bytes], block_bytes: int) -> None:
-    """Whatever the line ends, the byte order mark and the block that the file is read by."""
-    content = b"".join(parts)
-    by_block, by_line = Tally(), Tally()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_inputs, "BLOCK_BYTES", block_bytes)
-        blocks = list(packed_inputs._read_lines(io.BufferedReader(io.BytesIO(content)), by_block))
-    assert [line for block in blocks for line in block] == list(inputs._read_lines(io.BytesIO(content), by_line))
-    assert by_block.skipped == by_line.skipped
-
-
-def test_lines_of_a_pipe_come_as_they_are_written() -> None:
-    """Nobody waits for a block to be full: a producer may write a line now and then."""
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb", buffering=0) as pipe:
-        blocks = packed_inputs._read_lines(file, Tally())
-        for lines in (b"one\ntwo\n", b"three\n"):
-            pipe.write(lines)
-            assert list(next(blocks)) == lines.split()
-
-
 def test_a_last_line_without_an_end_counts() -> None:
     """And one with an end makes no line behind it."""
     assert list(pack_lines(b"a\nb")) == list(pack_lines(b"a\nb\n")) == [b"a", b"b"]
@@ -146,16 +118,17 @@ def test_columns_of_text_are_packed_where_they_lie(kind: str) -> None:
     ],
     ids=["arrow null", "arrow numbers", "polars null", "pandas objects", "numpy", "list"],
 )
-def test_other_columns_are_not_packed(column: object) -> None:
+def test_other_columns_are_not_packed(column: Any) -> None:
     """Missing values and other types are for the plain code, which says where they are."""
-    assert packed_blocks(column) is None
+    assert not any(isinstance(batch, PackedElements) for batch in element_batches(column))
 
 
 def test_broken_offsets_are_not_followed() -> None:
     """A damaged array must not lead out of its buffer."""
     for offsets in ([0, 5, 2, 9], [0, 99, 2, 9], [0, -4, 2, 9]):
         buffers = [None, pa.py_buffer(np.array(offsets, dtype=np.int32)), pa.py_buffer(b"ninebytes")]
-        assert pack_arrow(pa.Array.from_buffers(pa.string(), 3, buffers)) is None
+        with pytest.raises(InvalidInput, match="offsets lie within"):
+            list(pack_arrow(pa.Array.from_buffers(pa.string(), 3, buffers)))
 
 
 @pytest.mark.parametrize("profile", Normalization)

@@ -1,117 +1,212 @@
-"""One column of a CSV file: which one, whether its first row is a header, and what parts its cells."""
+"""One column of a CSV file: its cells in blocks, exactly as strict quoting defines them, with the line of each.
+
+Quotes stand around whole cells and are doubled within them; every row has as many cells as the first. Then a byte is inside
+quotes iff an odd number of quotes stands before it, so numpy finds rows and cells in whole blocks, about as fast as pyarrow.csv
+and polars read them (66 ns a row against 54 and 59). These do not serve here: both take a file that ends inside of a quote, and
+neither tells the line of a row.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, BinaryIO
+from itertools import chain
+from typing import Literal
 
-import click
+import numpy as np
+from numpy.typing import NDArray
 
+from veilset._input import text
+from veilset._input.text import CARRIAGE_RETURN, LINE_FEED, LONGEST_LINE, Tally
+from veilset._input.unpacking import Opened
+from veilset.core.elements.packed import Origin, PackedElements, find_byte
 from veilset.errors import InvalidInput
 
+_QUOTE = 34
+_NONE = np.zeros(0, dtype=np.int64)
+_UNQUOTED = "for a file without quoting give --no-quotes"
 
-@dataclass(slots=True)
-class Tally:
-    """What was met on the way. files: how many were begun; skipped: nulls, empty lines and empty cells; line: of the element
-    given last, from 1."""
-
-    files: int = 0
-    skipped: int = 0
-    line: int = 0
+Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class CsvForm:
-    """How CSV files are laid out. header: whether the first row is one; None: if the column is a name. delimiter: None: a tab
-    in a .tsv file, else a comma."""
+    """How CSV files are laid out. header: whether the first row is one; None: if the column is a name. delimiter: one ASCII
+    character; None: a tab in a .tsv file, else a comma. quotes: whether quotes have a meaning."""
 
     header: bool | None = None
     delimiter: str | None = None
-
-    def check_used(self, file_format: str) -> None:
-        """Raise InvalidInput where either is given for a file that is no CSV."""
-        for name, value in (("header", self.header), ("delimiter", self.delimiter)):
-            if value is not None and file_format != "csv":
-                raise InvalidInput(name, f"absent for a file read as {file_format}: it is for CSV")
-
-    def delimiter_of(self, path: str) -> str:
-        """What parts the cells of a file."""
-        return self.delimiter or ("\t" if path.removesuffix(".gz").lower().endswith(".tsv") else ",")
+    quotes: bool = True
 
 
-AS_USUAL = CsvForm()
+def read_cells(
+    source: Opened, column: str | None, form: CsvForm, delimiter: str, encoding: str | None, tally: Tally
+) -> Iterator[PackedElements]:
+    """The column's cells that are not empty. Raises InvalidInput for a missing column or a broken file, with the line."""
+    cells = _Cells(source.name, _asked(column, form.header), ord(delimiter), form.quotes, tally)
+    rest = b""
+    for chunk in chain(text.read_chunks(source, encoding), (b"",)):
+        block, rest = cells.cut(rest + chunk, ended=not chunk)
+        if block:
+            yield cells.read(block)
 
 
-def _parse_delimiter(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    found = "\t" if value == "\\t" else value
-    if found is not None and (len(found) != 1 or found in '\r\n"\0'):
-        raise click.BadParameter("must be one character, such as ; or \\t for a tab", context, parameter)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A column: its name, or its number from 0; and whether the first row is a header."""
+
+    column: str | int
+    header: bool
 
 
-def csv_form(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --header/--no-header and --delimiter; the command gets them as ``form``."""
-
-    @click.option(
-        "--header/--no-header",
-        "header",
-        default=None,
-        help="Whether a CSV file's first row is a header; default: yes where --column is a name, no where it is a number.",
-    )
-    @click.option(
-        "--delimiter",
-        callback=_parse_delimiter,
-        metavar="CHARACTER",
-        help="What parts the cells of a CSV file; default: a comma, or a tab in a .tsv file.",
-    )
-    @wraps(command)
-    def with_form(header: bool | None, delimiter: str | None, **rest: Any) -> Any:
-        return command(form=CsvForm(header, delimiter), **rest)
-
-    return with_form
-
-
-def read_csv(file: BinaryIO, path: str, column: str | None, form: CsvForm, tally: Tally) -> Iterator[str]:
-    """The column's cells that are not empty. Raises InvalidInput for a missing column or a broken file."""
+def _asked(column: str | None, header: bool | None) -> _Asked:
     if column is None:
         raise InvalidInput("column", "given for a CSV file: a name from its header, or a number from 1")
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    rows = csv.reader(text, delimiter=form.delimiter_of(path))
-    try:
-        index = _column_index(column, rows, form.header)
-        for row in rows:
-            if index >= len(row):
-                raise InvalidInput("column", f"in every row; row {rows.line_num} is too short")
-            if row[index]:
-                tally.line = rows.line_num
-                yield row[index]
-            else:
-                tally.skipped += 1
-    except UnicodeDecodeError:
-        raise InvalidInput("file", f"UTF-8 text; after line {rows.line_num} it is not") from None
-    except csv.Error as error:
-        raise InvalidInput("file", f"CSV; line {rows.line_num}: {error}") from None
-    finally:
-        text.detach()  # whoever opened the file closes it
-
-
-def _column_index(column: str, rows: Iterator[list[str]], header: bool | None) -> int:
     if not (column.isascii() and column.isdigit()):
         if header is False:
             raise InvalidInput("column", "a number from 1 with --no-header", column)
-        return _find_column(next(rows, []), column)
+        return _Asked(column, header=True)
     if int(column) < 1:
         raise InvalidInput("column", "a name from the first row, or a number from 1", column)
-    if header:
-        next(rows, None)
-    return int(column) - 1
+    return _Asked(int(column) - 1, bool(header))
 
 
-def _find_column(header: list[str], column: str) -> int:
-    if column not in header:
-        raise InvalidInput("column", "a name in the first row, which is not shown: without a header it is data", column)
-    return header.index(column)
+class _Cells:
+    """Reads blocks of whole rows, one after the other."""
+
+    def __init__(self, name: str, asked: _Asked, delimiter: int, quoting: bool, tally: Tally) -> None:
+        self._name, self._asked, self._delimiter, self._quoting, self._tally = name, asked, delimiter, quoting, tally
+        self._line = 1
+        self._width = 0  # cells of a row, once the first is known
+        self._index = 0
+
+    def cut(self, held: bytes, *, ended: bool) -> tuple[bytes, bytes]:
+        """The whole rows of what is held, and the rest. Raises InvalidInput where a row is too long."""
+        if ended:
+            return held, b""
+        end = held.rfind(b"\n") + 1
+        if self._quoting and held.count(b'"', 0, end) % 2:  # that line feed is inside of quotes
+            data = np.frombuffer(held, dtype=np.uint8)
+            feeds = _outside(find_byte(data, LINE_FEED), find_byte(data, _QUOTE))
+            end = int(feeds[-1]) + 1 if len(feeds) else 0
+        if len(held) - end > LONGEST_LINE:
+            data = np.frombuffer(held, dtype=np.uint8)
+            if self._quoting:
+                self._check_quotes(data[: end + LONGEST_LINE], find_byte(data[: end + LONGEST_LINE], _QUOTE))
+            raise text.too_long(self._name, text.line_at(data, end, self._line), "row")
+        return held[:end], held[end:]
+
+    def read(self, block: bytes) -> PackedElements:
+        """The column's cells in whole rows."""
+        text.check_text(block, self._name, self._line)
+        if not block.endswith(b"\n"):  # the last row of a file may have none
+            block += b"\n"
+        data = np.frombuffer(block, dtype=np.uint8)
+        quotes = find_byte(data, _QUOTE) if self._quoting and b'"' in block else _NONE
+        self._check_quotes(data, quotes)
+        if b"\r" in block:
+            returns = _outside(find_byte(data, CARRIAGE_RETURN), quotes)
+            text.check_line_ends(data, returns, self._name, self._line)
+        every_feed = find_byte(data, LINE_FEED)
+        feeds = _outside(every_feed, quotes)
+        parts = _outside(find_byte(data, self._delimiter), quotes)
+        starts = np.concatenate(([0], feeds[:-1] + 1))
+        ends = feeds - ((feeds > starts) & (data[feeds - 1] == CARRIAGE_RETURN)) if b"\r" in block else feeds
+        behind = np.searchsorted(parts, feeds)  # delimiters up to the end of each row
+        before = np.concatenate(([0], behind[:-1]))
+        lines = self._line + (np.searchsorted(every_feed, starts) if len(quotes) else np.arange(len(feeds)))
+        self._line += len(every_feed)
+
+        filled = ends > starts
+        if not filled.all():
+            self._tally.empty += int(len(filled) - filled.sum())
+            starts, ends, before, behind, lines = (each[filled] for each in (starts, ends, before, behind, lines))
+        first = 0
+        if not self._width and len(starts):
+            self._width = int(behind[0] - before[0]) + 1
+            first = self._begin(block[starts[0] : ends[0]])
+        if (ragged := np.flatnonzero(behind - before != self._width - 1)).size:
+            row = int(ragged[0])
+            counts = f"{behind[row] - before[row] + 1} cells in line {lines[row]} and {self._width} in its first row"
+            raise InvalidInput("file", f"CSV with as many cells in every row: {self._name} has {counts}")
+        place, left = self._index, self._width - 1 - self._index
+        cell_starts = parts[before + place - 1] + 1 if place else starts
+        cell_ends = parts[before + place] if left else ends
+        origin = Origin(self._name, "line", lines)
+        cells = _unquoted(PackedElements(data, cell_starts, cell_ends, origin), quotes)
+        cells = cells.select(slice(first, None))
+        kept = cells.without_empty()
+        self._tally.empty += len(cells) - len(kept)
+        return kept
+
+    def _begin(self, row: bytes) -> int:
+        """Find the column by the first row; returns how many rows the header takes."""
+        asked = self._asked
+        if isinstance(asked.column, int):
+            if asked.column >= self._width:
+                raise InvalidInput("column", f"a number from 1 to {self._width} for {self._name}", asked.column + 1)
+            self._index = asked.column
+            return int(asked.header)
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self._quoting else csv.QUOTE_NONE
+        first = io.StringIO(row.decode(), newline="")
+        reader = csv.reader(first, delimiter=chr(self._delimiter), quoting=quoting)
+        self._index = find_column(next(reader), asked.column, self._name, shown=False)
+        return 1
+
+    def _check_quotes(self, data: NDArray[np.uint8], quotes: Positions) -> None:
+        """Raises InvalidInput unless each opens or closes a whole cell, or is doubled inside of one."""
+        if not len(quotes):
+            return
+        opening, closing = quotes[::2], quotes[1::2]
+        before = np.where(opening > 0, data[opening - 1], LINE_FEED)
+        behind = np.where(closing < len(data) - 1, data[np.minimum(closing + 1, len(data) - 1)], LINE_FEED)
+        stray = opening[~np.isin(before, (self._delimiter, LINE_FEED, _QUOTE))]
+        early = np.flatnonzero(~np.isin(behind, (self._delimiter, LINE_FEED, CARRIAGE_RETURN, _QUOTE)))
+        if len(stray) and not (len(early) and closing[early[0]] < stray[0]):
+            line = text.line_at(data, int(stray[0]), self._line)
+            what = f"has one inside of a cell in line {line}"
+        elif len(early):
+            opened, line = (text.line_at(data, int(at[early[0]]), self._line) for at in (opening, closing))
+            what = f"has text behind the quote in line {line} that closes the cell opened in line {opened}"
+        elif len(quotes) % 2:
+            what = f"opens one in line {text.line_at(data, int(quotes[-1]), self._line)} that is never closed"
+        else:
+            return
+        raise InvalidInput("file", f"CSV with quotes around whole cells only: {self._name} {what}; {_UNQUOTED}")
+
+
+def find_column(names: list[str], column: str, file: str, *, shown: bool) -> int:
+    """Where the one column of that name is. Raises InvalidInput where there is none, or several."""
+    places = [place for place, name in enumerate(names) if name == column]
+    if len(places) > 1:
+        listed = " and ".join(str(place + 1) for place in places)
+        raise InvalidInput("column", f"the name of one column only: in {file}, columns {listed} have it", column)
+    if not places:
+        known = f"one of those of {file}: " + ", ".join(names)
+        hidden = f"a name in the first row of {file}, which is not shown: without a header it is data"
+        raise InvalidInput("column", known if shown else hidden, column)
+    return places[0]
+
+
+def _outside(positions: Positions, quotes: Positions) -> Positions:
+    """Those that are not inside of quotes."""
+    return positions[np.searchsorted(quotes, positions) % 2 == 0] if len(quotes) else positions
+
+
+def _unquoted(cells: PackedElements, quotes: Positions) -> PackedElements:
+    """The cells without the quotes around them, and with those doubled inside of them single."""
+    if not len(quotes):
+        return cells
+    data, starts, ends = cells.data, cells.starts, cells.ends
+    quoted = (ends > starts) & (data[np.minimum(starts, len(data) - 1)] == _QUOTE)
+    doubled = np.flatnonzero(np.searchsorted(quotes, ends) - np.searchsorted(quotes, starts) > 2)
+    starts, ends = starts + quoted, ends - quoted
+    if len(doubled):
+        written = [data[starts[i] : ends[i]].tobytes().replace(b'""', b'"') for i in doubled]
+        lengths = np.fromiter(map(len, written), dtype=np.int64, count=len(written))
+        ends[doubled] = len(data) + np.cumsum(lengths)
+        starts[doubled] = ends[doubled] - lengths
+        data = np.concatenate((data, np.frombuffer(b"".join(written), dtype=np.uint8)))
+    return PackedElements(data, starts, ends, cells.origin)

@@ -8,14 +8,50 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset._input.columns import is_null
-from veilset._input.packed_columns import element_batches
+from veilset._input.columns import Batch, element_batches, is_null
 from veilset.core.elements.hashing import digests
 from veilset.core.elements.normalization import Element, normalize
-from veilset.core.elements.packed import PackedElements
+from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.elements.packed_hashing import packed_digests
 from veilset.core.params import FilterParameters, HashParameters, Normalization
 from veilset.errors import InvalidInput
+
+SHOWN = 10
+
+
+class InvalidElements:
+    """What was no element in a stream: the first ten by their places, and how many in all.
+
+    skip: whether the stream is to go on without them; else `refuse` raises once all were seen.
+    """
+
+    def __init__(self, *, skip: bool = False) -> None:
+        self.skip = skip
+        self.count = 0
+        self._shown: dict[str, list[str]] = {}
+        self._first = 0
+
+    @property
+    def refused(self) -> bool:
+        """Whether what comes next is looked at for its own sake only."""
+        return self.count > 0 and not self.skip
+
+    def note(self, position: int, place: str, reason: str) -> None:
+        """Take one. position: of it in the stream; place: for people to read; reason: what it must be."""
+        self._first = position if not self.count else self._first
+        self.count += 1
+        if self.count <= SHOWN:
+            self._shown.setdefault(reason, []).append(place)
+
+    def refuse(self) -> None:
+        """Raises InvalidInput, without the elements, where some were not skipped."""
+        if not self.refused:
+            return
+        listed = ", ".join(f"{reason} (not so: {'; '.join(places)})" for reason, places in self._shown.items())
+        more = f", and {self.count - SHOWN} more" if self.count > SHOWN else ""
+        error = InvalidInput("element", listed + more)
+        error.details |= {"position": str(self._first), "invalid": str(self.count)}
+        raise error
 
 
 def digest_batches(
@@ -23,51 +59,72 @@ def digest_batches(
 ) -> Iterator[NDArray[np.uint64]]:
     """Digests of the normalised elements, batch by batch, each uint64 (n,), in bounded memory.
 
-    elements: what `veilset._input.columns.batches` takes. Raises InvalidInput naming the position, counted from 0, of what is
-    no element; the element itself is not repeated.
+    elements: what `veilset._input.columns.batches` takes. Raises InvalidInput naming the positions, counted from 0, of what is no
+    element, once all are seen; the elements themselves are not repeated.
     """
-    start = 0
+    start, invalid = 0, InvalidElements()
     for batch in element_batches(elements):
-        yield digest_batch(batch, start, hashing, profile, key)
+        hashed = digest_batch(batch, start, hashing, profile, key, invalid)
+        if not invalid.refused:
+            yield hashed
         start += len(batch)
+    invalid.refuse()
 
 
 def digest_batch(
-    batch: list[Element] | PackedElements,
+    batch: Batch,
     start: int,
     hashing: HashParameters | FilterParameters,
     profile: Normalization,
     key: bytes | None,
+    invalid: InvalidElements | None = None,
 ) -> NDArray[np.uint64]:
-    """`digest_batches` for one batch; ``start`` is the position of its first element."""
+    """`digest_batches` for one batch; ``start`` is the position of its first element.
+
+    invalid: takes what is no element; only the others' digests are returned then. Without it InvalidInput is raised.
+    """
     if key is None and (hashed := packed_digests(batch, hashing, profile)) is not None:
         return hashed
-    if isinstance(batch, PackedElements):
-        batch = list(batch)
-    return digests(normalize_batch(batch, start, profile), hashing.scheme, hashing.seed, key)
-
-
-def normalize_batch(batch: list[Element], start: int, profile: Normalization) -> list[bytes]:
-    """`normalize`, with the position of what it refuses."""
     try:
-        return normalize(batch, profile)
+        normalized = normalize(list(batch), profile)
     except InvalidInput:
-        for position, element in enumerate(batch, start):
-            _check(element, position, profile)
-        raise
+        noted = invalid or InvalidElements()
+        kept = valid_ones(batch, start, profile, noted)
+        if invalid is None:
+            noted.refuse()
+        normalized = normalize([element for element, good in zip(batch, kept, strict=True) if good], profile)
+    return digests(normalized, hashing.scheme, hashing.seed, key)
 
 
-def _check(element: Any, position: int, profile: Normalization) -> None:
-    try:
-        normalize([element], profile)
-    except InvalidInput as refused:
-        if is_null(element):
-            found = "is a null"
-        elif not isinstance(element, str | bytes):
-            found = f"is of type {type(element).__name__}"
+def valid_ones(batch: Batch, start: int, profile: Normalization, invalid: InvalidElements) -> list[bool]:
+    """For each of a batch whether it is an element; ``invalid`` takes those that are not."""
+    origin = batch.origin if isinstance(batch, PackedElements) else None
+    found = []
+    for index, element in enumerate(batch):
+        try:
+            normalize([element], profile)
+        except InvalidInput as refused:
+            where = origin.place(index) if origin else _position(start + index, element)
+            invalid.note(start + index, where, refused.allowed)
+            found.append(False)
         else:
-            found = "is not"
-        where = f"{refused.allowed}; the one at position {position}, counted from 0, {found}"
-        placed = InvalidInput(refused.field, where)
-        placed.details["position"] = str(position)
-        raise placed from None
+            found.append(True)
+    return found
+
+
+def only_valid(elements: PackedStream, profile: Normalization, invalid: InvalidElements) -> PackedStream:
+    """The elements of files without those that are none; ``invalid`` takes these."""
+
+    def blocks() -> Iterator[PackedElements]:
+        start = 0
+        for block in elements.blocks():
+            kept = np.array(valid_ones(block, start, profile, invalid), dtype=np.bool_)
+            start += len(block)
+            yield block.select(kept)
+
+    return PackedStream(blocks)
+
+
+def _position(position: int, element: Any) -> str:
+    kind = "a null" if is_null(element) else "" if isinstance(element, str | bytes) else type(element).__name__
+    return f"index {position}{f', {kind}' if kind else ''}"

@@ -217,6 +217,7 @@ class Service:
         key: bytes | None = None,
         on_progress: Callable[[int], None] | None = None,
         retry_seconds: float | None = None,
+        skip_invalid: bool = False,
     ) -> UploadResult:
         """Upload elements (str or bytes), hashed here; returns once the service holds them durably.
 
@@ -224,6 +225,7 @@ class Service:
         another id: those of a finished upload are counted and not sent, and AlreadyExists is raised if they are not as many.
         on_progress: called with the number acknowledged so far. retry_seconds: how long to go on trying without progress
         while the service is away; default: a minute, so over its restarts, but no time at all before it first answered.
+        skip_invalid: leave out what is no element under the set's normalization, instead of refusing them all.
         Raises InvalidInput, NotFound, AlreadyExists, Unavailable; nothing of an upload that did not return is publishable.
         """
         self._check_open()
@@ -232,7 +234,9 @@ class Service:
             raise InvalidInput("elements", "a collection of elements, not one of them")
         chosen = upload_id or secrets.token_hex(16)
         with _fitting("upload_id"):
-            upload = Upload(self._stub, self.target, name, chosen, elements, key, on_progress)
+            upload = Upload(
+                self._stub, self.target, name, chosen, elements, key, on_progress, skip_invalid=skip_invalid
+            )
         return upload.run(retry_seconds)
 
     def publish(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import xxhash
 
-from veilset._input.element_digests import digest_batch
-from veilset._input.packed_columns import PIECE, Batch, element_batches
+from veilset._input.columns import PIECE, Batch, element_batches
+from veilset._input.element_digests import InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
 from veilset._service.resumable import Piece, ResumableStream
 from veilset.core.elements.hashing import pack_digests
@@ -30,17 +30,19 @@ MESSAGE_ELEMENTS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """A finished upload. elements: how many were sent, duplicates included."""
+    """A finished upload. elements: how many were sent, duplicates included. invalid: how many were skipped as no elements."""
 
     upload_id: str
     elements: int
     resumed: int
+    invalid: int = 0
 
 
 class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, UploadResult]):
     """One upload of ``elements`` into a set; `run` sends it to the end.
 
-    on_progress is called with the number of elements acknowledged so far. key: the secret of a keyed scheme.
+    on_progress is called with the number of elements acknowledged so far. key: the secret of a keyed scheme. What is no element
+    under the set's normalization is left out with ``skip_invalid``; else all of it is found, and InvalidInput raised in the end.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
         elements: Iterable[Element],
         key: bytes | None = None,
         on_progress: Callable[[int], None] | None = None,
+        *,
+        skip_invalid: bool = False,
     ) -> None:
         self._open = pb.OpenUpload(set_name=set_name, upload_id=upload_id)
         super().__init__(stub.AddElements, target, pb.AddElementsRequest(open=self._open))
@@ -61,7 +65,8 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
         self._hashing: HashParameters | None = None
         self._normalization = Normalization.NONE
         self._checksum = xxhash.xxh3_128()
-        self._count = 0
+        self._position = self._count = 0  # of elements given, of digests made
+        self._invalid = InvalidElements(skip=skip_invalid)
         self._first_sequence = 1
         self._resumed = 0
 
@@ -113,26 +118,33 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
         held = 0
         for batch in self._elements:
             pieces.append(self._hash(batch))
+            if self._invalid.refused:
+                yield b""
+                pieces, held = [], 0
+                continue
             held += len(pieces[-1])
             if held >= full:  # sent before the next one is asked for, which may be long in coming
                 joined = b"".join(pieces)
                 yield joined[:full]
                 pieces, held = [joined[full:]], held - full
+        self._invalid.refuse()
         if held:
             yield b"".join(pieces)
 
     def _hash(self, batch: Batch) -> bytes:
         assert self._hashing is not None
-        packed = pack_digests(digest_batch(batch, self._count, self._hashing, self._normalization, self._key))
+        hashed = digest_batch(batch, self._position, self._hashing, self._normalization, self._key, self._invalid)
+        packed = pack_digests(hashed)
         self._checksum.update(packed)
-        self._count += len(batch)
+        self._position += len(batch)
+        self._count += len(hashed)
         return packed
 
     def _finish(self) -> pb.AddElementsRequest:
         return pb.AddElementsRequest(finish=pb.FinishUpload(count=self._count, checksum=self._checksum.digest()))
 
     def _result(self, finished: pb.AddElementsResponse) -> UploadResult:
-        return UploadResult(self._open.upload_id, int(finished.finished.elements), self._resumed)
+        return UploadResult(self._open.upload_id, int(finished.finished.elements), self._resumed, self._invalid.count)
 
     def _progress(self, acknowledged: pb.AddElementsResponse) -> None:
         if self._on_progress is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from veilset._input import files as inputs
-from veilset._input.csv import CsvForm, Tally, csv_form
-from veilset._input.packed_files import read_files
-from veilset.cli import options
+from veilset._input.files import FileForm, read_files
+from veilset._input.text import Tally
+from veilset.cli import input_options, options
 from veilset.cli.output import emit, progress
 from veilset.cli.server import Server
 from veilset.errors import Unavailable
@@ -19,9 +19,8 @@ from veilset.errors import Unavailable
 @click.command("add", short_help="Add elements from files.")
 @options.set_name
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@inputs.formats
-@inputs.column
-@csv_form
+@input_options.file_form
+@input_options.skip_invalid
 @click.option(
     "--upload-id",
     help="Name of this upload; the same again, with the same files, resumes it after a cut. Other elements need another.",
@@ -37,26 +36,25 @@ from veilset.errors import Unavailable
 def add(
     set_name: str,
     files: tuple[str, ...],
-    file_format: str | None,
-    column: str | None,
-    form: CsvForm,
+    form: FileForm,
+    skip_invalid: bool,
     upload_id: str | None,
     retry_seconds: float | None,
     key_file: Path | None,
     server: Server,
     as_json: bool,
 ) -> None:
-    """Add the elements of FILEs to SET: one a line, or a column; gzip by suffix; - is standard input.
+    """Add the elements of FILEs to SET: one a line, or a column; gzip, bzip2, xz and zstd are unpacked; - is standard input.
 
-    Elements are hashed here; only digests are sent. Nothing counts until the whole upload is finished. Nulls, empty lines and
-    empty cells are skipped and counted. A --column that is a number means a CSV file without a header, unless --header is given.
+    Elements are hashed here; only digests are sent. Nothing counts until the whole upload is finished. Missing values, empty
+    lines and empty cells are skipped and counted. A --column that is a number means a CSV file without a header, unless --header
+    is given.
     """
     tally = Tally()
-    elements = read_files(files, file_format, column, form, tally)
+    elements = read_files(files, form, tally)
     chosen = upload_id or secrets.token_hex(8)
     try:
         with (
-            inputs.telling_where(files, file_format, column, form),
             server.connect() as service,
             progress(f"adding to {set_name}") as show,
         ):
@@ -67,13 +65,13 @@ def add(
                 key=options.read_key(key_file),
                 on_progress=show,
                 retry_seconds=retry_seconds,
+                skip_invalid=skip_invalid,
             )
     except (Unavailable, KeyboardInterrupt):
         if tally.files:  # else the service never answered, and there is nothing to resume
             click.echo(f"veilset: not finished; the same command with --upload-id {chosen} resumes it", err=True)
         raise
-    if tally.skipped:
-        click.echo(f"veilset: {tally.skipped} empty values skipped", err=True)
-    shown = {"set": set_name, "upload_id": result.upload_id, "elements": result.elements, "resumed": result.resumed}
+    input_options.report(tally, result.invalid)
+    shown = {"set": set_name} | asdict(result)
     again = f" ({result.resumed} of them in an earlier run)" if result.resumed else ""
     emit(shown, as_json, f"added {result.elements} elements to {set_name}{again}, duplicates included")

@@ -17,7 +17,7 @@ from typing import Any
 import click
 import redis
 
-from veilset._input import files as inputs
+from veilset._input.files import FileForm, read_files
 from veilset._service.service import Service
 from veilset.cli import options
 from veilset.cli.output import emit
@@ -109,8 +109,7 @@ def _say(progress: str) -> None:
 def read_lists(path: str | None) -> Lists:
     """The list of ``path``, or the disposable e-mail domains of the MailChecker package, without duplicates."""
     if path is not None:
-        entries = dict.fromkeys(inputs.read_elements(path, "lines"))
-        found = [entry for entry in entries if isinstance(entry, bytes)]
+        found = list(dict.fromkeys(read_files([path], FileForm("lines"))))
         origin = path
     else:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -142,8 +143,13 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand among ours
+    for stream in (sys.stdout, sys.stderr):  # either is None where it is closed
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.exceptions.Abort:
         _complain("interrupted", EXIT_INTERRUPTED)
         sys.stdout.flush()

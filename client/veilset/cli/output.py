@@ -18,9 +18,22 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
     click.echo(json.dumps(result) if as_json else text)
 
 
+def escape(text: str) -> str:
+    """Text on one line, without what a terminal obeys or does not show: written as in a Python string, backslashes doubled."""
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(
+        character
+        if character.isprintable() and character != "\\"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
 def complain(message: str) -> None:
     """Say it in one line on standard error."""
-    click.echo("veilset: " + " ".join(message.split()), err=True)
+    plain = " ".join(message.split())
+    click.echo("veilset: " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in plain), err=True)
 
 
 def lines(pairs: Mapping[str, object]) -> str:

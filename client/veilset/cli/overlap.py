@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from itertools import chain
 from typing import Any
 
 import click
 
-from veilset._input import files as inputs
-from veilset._input.csv import CsvForm, csv_form
+from veilset._input.element_digests import InvalidElements, only_valid
+from veilset._input.files import FileForm, read_files
+from veilset._input.text import Tally
 from veilset._reader.view import View
-from veilset.cli import options
+from veilset.cli import input_options, options
 from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source
-from veilset.core.elements.normalization import Element
+from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.estimates.bounded_interval import Estimate, confidence_text, finite_or_none
 from veilset.errors import InvalidInput, ReleaseRejected
-
-_SHOWN_EVERY = 1 << 16
 
 
 @click.command("overlap", short_help="Estimate what a list or two sets have in common.")
 @source
 @kept
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@inputs.formats
-@inputs.column
-@csv_form
+@input_options.file_form
+@input_options.skip_invalid
 @click.option(
     "--with", "other_set", metavar="OTHER_SET", help="Compare with a release of this set, in place of a list."
 )
@@ -42,9 +39,8 @@ _SHOWN_EVERY = 1 << 16
 def overlap(
     source: Source,
     files: tuple[str, ...],
-    file_format: str | None,
-    column: str | None,
-    form: CsvForm,
+    form: FileForm,
+    skip_invalid: bool,
     other_set: str | None,
     confidence: float,
     as_json: bool,
@@ -61,12 +57,15 @@ def overlap(
         raise InvalidInput("with", "given, and name the other set, where its release, Redis, sequence or public key is")
     if bool(files) == (other_set is not None):
         raise InvalidInput("files", "given, or --with OTHER_SET, but not both")
-    if other_set is not None and (file_format or column):
-        raise InvalidInput("files", "given where --format or --column is")
+    if other_set is not None and (form != FileForm() or skip_invalid):
+        raise InvalidInput("files", "given where options for files are, such as --format or --column")
     if other_set is None:
-        elements = chain.from_iterable(inputs.read_elements(file, file_format, column, form) for file in files)
-        with inputs.telling_where(files, file_format, column, form):
-            _show_list(source.open(), elements, confidence, as_json)
+        tally, invalid = Tally(), InvalidElements(skip=skip_invalid)
+        elements, view = read_files(files, form, tally), source.open()
+        if skip_invalid:
+            elements = only_valid(elements, view.header.normalization, invalid)
+        _show_list(view, elements, confidence, as_json)
+        input_options.report(tally, invalid.count)
     else:
         partner = _partner(source, other_set, **other)
         left = source.open()
@@ -103,7 +102,7 @@ def _partner(
     )
 
 
-def _show_list(view: View, elements: Iterable[Element], confidence: float, as_json: bool) -> None:
+def _show_list(view: View, elements: PackedStream, confidence: float, as_json: bool) -> None:
     with progress(f"reading {view.header.set_name}'s bits") as show:
         found = view.overlap(_counted(elements, show), confidence)
     shown = {"set": view.header.set_name, "sequence": view.header.sequence} | asdict(found)
@@ -111,11 +110,15 @@ def _show_list(view: View, elements: Iterable[Element], confidence: float, as_js
     emit(shown, as_json, text)
 
 
-def _counted(elements: Iterable[Element], show: Callable[[int], None]) -> Iterator[Element]:
-    for number, element in enumerate(elements, 1):
-        yield element
-        if not number % _SHOWN_EVERY:
+def _counted(elements: PackedStream, show: Callable[[int], None]) -> PackedStream:
+    def blocks() -> Iterator[PackedElements]:
+        number = 0
+        for block in elements.blocks():
+            yield block
+            number += len(block)
             show(number)
+
+    return PackedStream(blocks)
 
 
 def _show_pair(left: View, right: View, confidence: float, as_json: bool) -> None:

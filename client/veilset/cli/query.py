@@ -6,31 +6,29 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset._input import files as inputs
-from veilset._input.csv import CsvForm, csv_form
-from veilset._reader.follower import Follower
+from veilset._input.columns import BATCH, Batch, element_batches
+from veilset._input.element_digests import InvalidElements, valid_ones
+from veilset._input.files import FileForm, read_files
+from veilset._input.text import Tally
 from veilset._reader.remote_view import RemoteView
 from veilset._reader.view import View
-from veilset.cli import options
-from veilset.cli.output import emit, progress
+from veilset.cli import input_options, options
+from veilset.cli.output import emit, escape, progress
 from veilset.cli.source import Source, kept, source, warn_if_useless
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings.bloom.decoding import Decoder, Rule
 from veilset.errors import InvalidInput
 
-Counts = NDArray[np.int64]
-Reading = tuple[Decoder, list[Element], Counts, Counts]
-"""What decides, a batch of elements, and the ones and distinct positions of each."""
-
-Extras = dict[str, Callable[[Decoder, Counts, Counts], NDArray[np.float64]]]
-"""What is shown beside the answers: name → its values for a batch."""
+Extras = dict[str, Callable[..., NDArray[np.float64]]]
+"""What is shown beside the answers: name → (decoder, what it reads of a batch) → its values."""
 
 _FORMATS = {"score": "+.4f", "posterior": ".6f"}
 
@@ -38,14 +36,23 @@ _FORMATS = {"score": "+.4f", "posterior": ".6f"}
 EXIT_NOT_A_MEMBER = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers about a batch. members, values: of the valid elements, in order. kept: which those are; None: all."""
+
+    decoder: Decoder
+    elements: list[Element]
+    kept: list[bool] | None
+    members: list[bool]
+    values: dict[str, list[float]]
+
+
 @click.command("query", short_help="Ask a release about elements.")
 @source
 @kept
 @click.argument("elements", nargs=-1)
 @click.option("--from", "files", multiple=True, metavar="FILE", help="Elements to ask about; - is standard input.")
-@inputs.formats
-@inputs.column
-@csv_form
+@input_options.file_form
 @click.option("--rule", type=options.choice(Rule), default=Rule.BEST.value, show_default=True, help="Decision rule.")
 @click.option("--threshold-fpr", type=float, help="Largest false positive rate, in place of the rule.")
 @click.option("--threshold-tpr", type=float, help="Smallest true positive rate, in place of the rule.")
@@ -71,9 +78,7 @@ def query(
     source: Source,
     elements: tuple[str, ...],
     files: tuple[str, ...],
-    file_format: str | None,
-    column: str | None,
-    form: CsvForm,
+    form: FileForm,
     rule: str,
     threshold_fpr: float | None,
     threshold_tpr: float | None,
@@ -87,63 +92,91 @@ def query(
 ) -> int:
     """Ask whether ELEMENTS are in SET. The release is fetched once; what is asked stays on this machine, but for --remote.
 
-    Answers are noisy: --summary shows the error rates to expect. With --json one object a line. Nulls, empty lines and empty
-    cells of files are skipped. A --column that is a number means a CSV file without a header, unless --header is given.
+    One line for an element: yes, no, or invalid where it is none under the set's normalization, then a tab and the element, with
+    control characters, tabs and backslashes escaped; --json has one object a line. Answers are noisy: a terminal shows beside
+    each how often it is wrong, --summary the rates to expect. Missing values, empty lines and empty cells of files are skipped. A
+    --column that is a number means a CSV file without a header, unless --header is given.
     """
     if not elements and not files:
         raise InvalidInput("elements", "given as arguments or by --from FILE")
     if follow and remote:
         raise InvalidInput("remote", "absent with --follow")
     extras = _extras(scores, posterior)
-    asked = chain(elements, *(inputs.read_elements(file, file_format, column, form) for file in files))
+    tally, invalid = Tally(), InvalidElements(skip=True)
+    asked = chain(
+        element_batches(list(elements), 1 if follow else BATCH),
+        element_batches(read_files(files, form, tally), 1 if follow else BATCH),
+    )
     decision: dict[str, Any] = {
         "rule": rule,
         "max_false_positive_rate": threshold_fpr,
         "min_true_positive_rate": threshold_tpr,
     }
-    with inputs.telling_where(files, file_format, column, form, len(elements)), ExitStack() as stack:
+    with ExitStack() as stack:
         if follow:
             follower = stack.enter_context(source.follow(**decision))
             view: View | RemoteView = follower.view
-            readings = _follow(follower, asked)
+            answers = _ask(lambda: follower.view, asked, extras, invalid)
         else:
             view = stack.enter_context(source.remote(**decision)) if remote else source.open(**decision)
-            readings = ((view.decoder, *reading) for reading in view.read_batches(asked))
+            answers = _ask(lambda: view, asked, extras, invalid)
         warn_if_useless(view)
         show = stack.enter_context(progress(f"asking {source.set_name}", prints=not summary))
-        total, members = _answer(readings, extras, as_json, None if summary else _write(follow), show)
+        total, members = _tell(answers, as_json, None if summary else _write(follow), show)
+    input_options.report(tally)
+    rates = view.decoder.true_positive_rate, view.decoder.false_positive_rate
     if summary:
         shown = {
             "asked": total,
             "members": members,
-            "true_positive_rate": view.decoder.true_positive_rate,
-            "false_positive_rate": view.decoder.false_positive_rate,
+            "invalid": invalid.count,
+            "true_positive_rate": rates[0],
+            "false_positive_rate": rates[1],
         }
-        rates = f"TPR {view.decoder.true_positive_rate:.4f}, FPR {view.decoder.false_positive_rate:.4f}"
-        emit(shown, as_json, f"{members} of {total} taken for members (expected: {rates})")
+        bad = f", {invalid.count} invalid" if invalid.count else ""
+        expected = f"TPR {rates[0]:.4f}, FPR {rates[1]:.4f}"
+        emit(shown, as_json, f"{members} of {total} taken for members{bad} (expected: {expected})")
     return EXIT_NOT_A_MEMBER if exit_code and members < total else 0
 
 
 def _extras(scores: bool, prior: float | None) -> Extras:
     extras: Extras = {}
     if scores:
-        extras["score"] = lambda decoder, ones, distinct: decoder.scores(ones, distinct)
+        extras["score"] = lambda decoder, *reading: decoder.scores(*reading)
     if prior is not None:
         if not 0.0 <= prior <= 1.0:  # before Redis is asked
             raise InvalidInput("prior", "a probability in [0, 1]")
-        extras["posterior"] = lambda decoder, ones, distinct: decoder.posteriors(ones, distinct, prior)
+        extras["posterior"] = lambda decoder, *reading: decoder.posteriors(*reading, prior)
     return extras
 
 
-def _follow(follower: Follower, asked: Iterable[Element]) -> Iterator[Reading]:
-    """Each element by itself, from the release that is the newest when it comes. Raises StaleRelease."""
-    for position, element in enumerate(asked):
-        view = follower.view
-        for reading in view.read_batches([element], position):
-            yield view.decoder, *reading
+def _ask(
+    newest: Callable[[], View | RemoteView], batches: Iterable[Batch], extras: Extras, invalid: InvalidElements
+) -> Iterator[Answers]:
+    """Answer batch by batch, each from the release that is the newest when it comes. Raises StaleRelease."""
+    start = 0
+    for batch in batches:
+        view, elements = newest(), list(batch)
+        kept: list[bool] | None = None
+        try:
+            read = list(view.read_batches(elements, start))
+        except InvalidInput:
+            kept = valid_ones(batch, start, view.header.normalization, invalid)
+            read = list(view.read_batches([element for element, good in zip(elements, kept, strict=True) if good]))
+        members: list[bool] = []
+        values: dict[str, list[float]] = {name: [] for name in extras}
+        for _, *reading in read:
+            members += view.decoder.decide(*reading).tolist()
+            for name, compute in extras.items():
+                values[name] += compute(view.decoder, *reading).tolist()
+        yield Answers(view.decoder, elements, kept, members, values)
+        start += len(elements)
 
 
 def _write(at_once: bool) -> Callable[[str], None]:
+    if sys.stdout is None:
+        raise InvalidInput("output", "open: standard output is closed; --summary or a file takes the answers")
+
     def write(text: str) -> None:
         sys.stdout.write(text)
         if at_once:
@@ -152,31 +185,39 @@ def _write(at_once: bool) -> Callable[[str], None]:
     return write
 
 
-def _answer(
-    readings: Iterable[Reading],
-    extras: Extras,
-    as_json: bool,
-    write: Callable[[str], None] | None,
-    show: Callable[[int], None],
+def _tell(
+    answers: Iterable[Answers], as_json: bool, write: Callable[[str], None] | None, show: Callable[[int], None]
 ) -> tuple[int, int]:
+    """Write the answers; returns how many elements there were, and how many were taken for members."""
     total = members = 0
-    for decoder, batch, ones, distinct in readings:
-        found = decoder.decide(ones, distinct)
-        total += len(batch)
-        members += int(found.sum())
+    worth = not as_json and write is not None and sys.stdout.isatty()
+    for batch in answers:
+        total += len(batch.elements)
+        members += sum(batch.members)
         if write is not None:
-            values = {name: compute(decoder, ones, distinct).tolist() for name, compute in extras.items()}
-            write("".join(_lines(batch, found.tolist(), values, as_json)))
+            write("".join(_lines(batch, as_json, worth)))
         show(total)
     return total, members
 
 
-def _lines(batch: list[Element], found: list[bool], values: dict[str, list[float]], as_json: bool) -> Iterator[str]:
-    for index, (element, member) in enumerate(zip(batch, found, strict=True)):
+def _lines(batch: Answers, as_json: bool, worth: bool) -> Iterator[str]:
+    """worth: say beside each answer how often it is wrong."""
+    answered = iter(zip(batch.members, *batch.values.values(), strict=True))
+    for element, good in zip(batch.elements, batch.kept or repeat(True), strict=False):
         text = element if isinstance(element, str) else element.decode("utf-8", "backslashreplace")
-        extra = {name: column[index] for name, column in values.items()}
+        member, *values = next(answered) if good else (None,)
+        extra = dict(zip(batch.values, values, strict=False))
         if as_json:
-            yield json.dumps({"element": text, "member": member} | extra) + "\n"
+            bad = {} if good else {"invalid": True}
+            yield json.dumps({"element": text, "member": member} | extra | bad) + "\n"
         else:
-            shown = "".join(f"\t{value:{_FORMATS[name]}}" for name, value in extra.items())
-            yield f"{'yes' if member else 'no'}{shown}\t{text}\n"
+            answer = "invalid" if member is None else "yes" if member else "no"
+            shown = "".join(f"\t{extra[name]:{_FORMATS[name]}}" if name in extra else "\t-" for name in batch.values)
+            yield f"{answer}{shown}\t{escape(text)}{_worth(batch.decoder, member) if worth else ''}\n"
+
+
+def _worth(decoder: Decoder, member: bool | None) -> str:
+    if member is None:
+        return ""
+    rate, of = (decoder.false_positive_rate, "non-") if member else (1 - decoder.true_positive_rate, "")
+    return f"\t({rate:.2%} of {of}members are answered {'yes' if member else 'no'} too)"

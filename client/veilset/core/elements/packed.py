@@ -14,15 +14,30 @@ _LINE_FEED = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where elements come from: a file's name, "line" or "row", and the number of each, int64 (n,), counted from 1."""
+
+    name: str
+    unit: str
+    numbers: NDArray[np.int64]
+
+    def place(self, index: int) -> str:
+        """Where element ``index`` stands, for people to read."""
+        return f"{self.name}, {self.unit} {self.numbers[index]}"
+
+
+@dataclass(frozen=True, slots=True)
 class PackedElements:
     """Element i is data[starts[i]:ends[i]]; iterating gives them as bytes.
 
     data: uint8, with other bytes between and around the elements at will. starts, ends: int64 (n,), 0 ≤ start ≤ end ≤ len(data).
+    origin: where they come from, if that is a file.
     """
 
     data: NDArray[np.uint8]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         places = (self.starts, self.ends)
@@ -44,8 +59,12 @@ class PackedElements:
 
     def cut(self, start: int, size: int) -> PackedElements:
         """At most ``size`` of them from ``start`` on, on the same buffer."""
-        chosen = slice(start, start + size)
-        return PackedElements(self.data, self.starts[chosen], self.ends[chosen])
+        return self.select(slice(start, start + size))
+
+    def select(self, chosen: slice | NDArray[np.bool_]) -> PackedElements:
+        """Some of them, on the same buffer; chosen: a slice, or a mask of bool (n,)."""
+        origin = self.origin and Origin(self.origin.name, self.origin.unit, self.origin.numbers[chosen])
+        return PackedElements(self.data, self.starts[chosen], self.ends[chosen], origin)
 
     def pieces(self, size: int) -> Iterator[PackedElements]:
         """All of them, at most ``size`` at a time."""
@@ -54,7 +73,7 @@ class PackedElements:
     def without_empty(self) -> PackedElements:
         """Those of at least one byte."""
         kept = self.ends > self.starts
-        return self if kept.all() else PackedElements(self.data, self.starts[kept], self.ends[kept])
+        return self if kept.all() else self.select(kept)
 
 
 class PackedStream:
@@ -83,8 +102,8 @@ def pack(elements: list[str] | list[bytes]) -> PackedElements | None:
     except (TypeError, UnicodeError):
         return None
     data = np.frombuffer(joined, dtype=np.uint8)
-    parts = _line_feeds(data, len(elements) - 1)
-    if parts is None:
+    parts = find_byte(data, _LINE_FEED)
+    if len(parts) != len(elements) - 1:
         return None
     starts, ends = np.zeros(len(elements), dtype=np.int64), np.full(len(elements), len(data), dtype=np.int64)
     np.add(parts, 1, out=starts[1:])
@@ -103,22 +122,21 @@ def lay_out(elements: list[bytes]) -> PackedElements:
 def pack_lines(block: bytes) -> PackedElements:
     """The lines of a block that ends at the end of a line: without their line feeds and one carriage return before each."""
     data = np.frombuffer(block, dtype=np.uint8)
-    ends = _line_feeds(data, int(np.count_nonzero(data == _LINE_FEED)))
-    assert ends is not None
+    ends = find_byte(data, _LINE_FEED)
     if len(data) and data[-1] != _LINE_FEED:  # the last line of a file may have none
         ends = np.append(ends, len(data))
     starts = np.zeros(len(ends), dtype=np.int64)
     np.add(ends[:-1], 1, out=starts[1:])
-    stripped = ends - ((ends > starts) & (data[ends - 1] == 13)) if len(ends) else ends
-    return PackedElements(data, starts, stripped)
+    if b"\r" in block:
+        ends = ends - ((ends > starts) & (data[ends - 1] == 13))
+    return PackedElements(data, starts, ends)
 
 
-def _line_feeds(data: NDArray[np.uint8], expected: int) -> NDArray[np.int64] | None:
-    """Where the line feeds are, or None if there are not as many as expected."""
+def find_byte(data: NDArray[np.uint8], value: int) -> NDArray[np.int64]:
+    """Where a byte is, in order."""
     kernels = compiled.kernels()
     if kernels is None:
-        places = np.flatnonzero(data == _LINE_FEED).astype(np.int64, copy=False)
-        return places if len(places) == expected else None
-    places = np.empty(expected, dtype=np.int64)
-    found = kernels.elements.find_byte(compiled.read_only(data), _LINE_FEED, places)
-    return places if found == expected else None
+        return np.flatnonzero(data == value).astype(np.int64, copy=False)
+    places = np.empty(int(np.count_nonzero(data == value)), dtype=np.int64)
+    kernels.elements.find_byte(compiled.read_only(data), value, places)
+    return places
