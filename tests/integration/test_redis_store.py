@@ -19,20 +19,20 @@ CHUNKS = [b"first", b"second", b"third"]
 
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A redis-server by itself."""
+    """Debian's redis-server by itself."""
+    require_redis()
     yield from running(RedisServer(tmp_path_factory.mktemp("redis")))
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A cluster of one redis-server."""
+    """A cluster of one server."""
     for server in running(RedisServer(tmp_path_factory.mktemp("cluster"), arguments=["--cluster-enabled", "yes"])):
         yield server.make_cluster()
 
 
 def running(server: RedisServer) -> Iterator[RedisServer]:
     """Start it, and end it at the end."""
-    require_redis()
     try:
         yield server.start()
     finally:
