@@ -22,8 +22,8 @@ from benchmarks.rows import Family, Measured, Missing, MissingSome, Run
 from benchmarks.table import Line, as_json, show
 
 FAMILIES = (
-    "ingesting.FAMILY", "filtering.FAMILY", "perturbing.FAMILY", "asking.FAMILY", "overlapping.FAMILY", "delivering.FAMILY",
-    "startup.FAMILY", "remembering.FAMILY", "growing.GROWTH", "growing.PRODUCERS",
+    "ingesting.FAMILY", "filtering.FAMILY", "perturbing.FAMILY", "asking.FAMILY", "solving.FAMILY",
+    "overlapping.FAMILY", "delivering.FAMILY", "startup.FAMILY", "remembering.FAMILY", "growing.GROWTH", "growing.PRODUCERS",
 )  # fmt: skip
 QUICK = Run(repeats=1, divisor=200)
 _OURS = ("veilset", "numpy", "numba", "grpcio", "protobuf", "mmh3", "pyarrow")

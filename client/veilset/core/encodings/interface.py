@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from veilset.core.params import Calibration, PrivacyParameters
@@ -53,7 +54,7 @@ class MemoryVector:
 
     def fetch(self, offsets: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
         """As `Vector.fetch`."""
-        return np.asarray(self.array[offsets[..., np.newaxis] + np.arange(length)])
+        return np.asarray(sliding_window_view(self.array, length)[offsets])
 
     def count_ones(self) -> int:
         """As `Vector.count_ones`; in pieces, so that a mapped vector is not copied."""
