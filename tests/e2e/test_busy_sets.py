@@ -11,6 +11,7 @@ from pathlib import Path
 from bad_inputs import creation
 
 from harness.metrics import scrape
+from harness.patience import SECONDS
 from harness.programs import wait_until
 from harness.raw_calls import fails, failure_of, upload
 from harness.service_process import ServiceProcess
@@ -18,7 +19,6 @@ from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 PROGRAM = str(Path(__file__).with_name("held_merges.py"))
-SECONDS = 40.0
 
 _numbers = itertools.count(1)
 

@@ -16,8 +16,9 @@ import pytest
 from bad_inputs import creation
 
 from harness.attacks import Attack
+from harness.patience import SECONDS
 from harness.pulse import Pulse
-from harness.raw_calls import SECONDS, failure_of, upload
+from harness.raw_calls import failure_of, upload
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb

@@ -16,8 +16,8 @@ from bad_inputs import creation
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.attacks import Attack
+from harness.patience import SECONDS
 from harness.pulse import Pulse
-from harness.raw_calls import SECONDS
 from harness.raw_headers import GOOD, VALUES, RawConnection, cases
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with

@@ -11,8 +11,9 @@ import pytest
 from bad_inputs import creation
 
 from harness.hostile_http2 import GET_SET, HostileConnection, framed
+from harness.patience import SECONDS
 from harness.programs import wait_until
-from harness.raw_calls import SECONDS, Failure, RawUpload, fails, failure_of, finish, open_upload, raw_batch
+from harness.raw_calls import Failure, RawUpload, fails, failure_of, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb

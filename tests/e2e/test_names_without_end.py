@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from harness.raw_calls import SECONDS
+from harness.patience import SECONDS
 from harness.service_process import ServiceProcess, running
 from veilset.v1 import membership_pb2
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
+from harness.patience import SECONDS
 from harness.programs import unused_port, veilset, wait_until
-from harness.raw_calls import SECONDS
 from harness.service_process import ServiceProcess
 from veilset._service.service import Service, connect
 from veilset.errors import BudgetExceeded, FailedPrecondition, NotFound, Unavailable, VeilsetError

@@ -11,7 +11,8 @@ import grpc
 import pytest
 from bad_inputs import creation
 
-from harness.raw_calls import SECONDS, Failure, RawUpload, fails, failure_of, finish, open_upload, raw_batch, upload
+from harness.patience import SECONDS
+from harness.raw_calls import Failure, RawUpload, fails, failure_of, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb

@@ -10,13 +10,13 @@ from contextlib import ExitStack
 import grpc
 import pytest
 
+from harness.patience import serves
 from harness.programs import Finished, unused_port, veilset, wait_until
 from harness.raw_calls import RawUpload, failure_of, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
 from veilset._input.columns import BATCH
 from veilset._service.endpoint import make_endpoint
-from veilset._service.health import is_serving
 from veilset.errors import Unavailable
 
 LONG = "3600"
@@ -40,7 +40,7 @@ def test_health_says_no_before_anything_ends(
         stream.opened()
         stream.acknowledged()
         service.terminate()
-        wait_until(lambda: not is_serving(make_endpoint(service.address)))
+        wait_until(lambda: not serves(make_endpoint(service.address)))
         refused = veilset_here("health", "--server", service.address, "--json")
         assert (refused.code, refused.err) == (1, "")
         assert '"not serving"' in refused.out

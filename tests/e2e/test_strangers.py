@@ -13,8 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.hostile_http2 import HEALTH, HostileConnection, framed
+from harness.patience import SECONDS
 from harness.programs import wait_until
-from harness.raw_calls import SECONDS
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb

@@ -14,13 +14,13 @@ import pytest
 
 import veilset
 from harness.certificates import Authority, Certificates
+from harness.patience import serves
 from harness.programs import Finished, wait_until
 from harness.programs import veilset as command
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
 from veilset._service.endpoint import make_endpoint
-from veilset._service.health import is_serving
 from veilset.errors import InvalidInput, Unavailable
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.settings import Settings
@@ -39,7 +39,7 @@ def secure_stub(address: str, certificates: Certificates) -> Iterator[Membership
 def answers(service: ServiceProcess, authority: Path) -> bool:
     """Whether a new connection that trusts ``authority`` finds the service."""
     try:
-        return is_serving(make_endpoint(service.address, ca=authority))
+        return serves(make_endpoint(service.address, ca=authority))
     except Unavailable as error:
         if "was not signed by" not in error.message:
             raise
@@ -145,9 +145,7 @@ def test_a_new_client_authority_is_taken_up(start_service: Callable[..., Service
 
     def lets_in(client: Certificates) -> bool:
         try:
-            return is_serving(
-                make_endpoint(service.address, ca=own.certificate, cert=client.certificate, key=client.key)
-            )
+            return serves(make_endpoint(service.address, ca=own.certificate, cert=client.certificate, key=client.key))
         except Unavailable as error:
             if "client's certificate" not in error.message:
                 raise

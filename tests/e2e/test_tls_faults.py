@@ -17,6 +17,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from harness.certificates import Authority, Certificates
+from harness.patience import serves
 from veilset._service.endpoint import make_endpoint
 from veilset._service.health import is_serving
 from veilset.errors import InvalidInput, Unavailable
@@ -77,15 +78,15 @@ def test_with_the_right_files_it_answers(shop: Shop) -> None:
     """By name and by address, with and without a client certificate; else no fault below would prove anything."""
     with served(shop.good) as port:
         for host in ("localhost", "127.0.0.1"):
-            assert is_serving(make_endpoint(f"{host}:{port}", ca=shop.own.certificate))
-            assert is_serving(make_endpoint(f"tls://{host}:{port}", ca=shop.own.certificate))
+            assert serves(make_endpoint(f"{host}:{port}", ca=shop.own.certificate))
+            assert serves(make_endpoint(f"tls://{host}:{port}", ca=shop.own.certificate))
     with served(shop.good, shop.own.certificate) as port:
         client = shop.client
-        assert is_serving(
+        assert serves(
             make_endpoint(f"localhost:{port}", ca=shop.own.certificate, cert=client.certificate, key=client.key)
         )
     with served(None) as port:
-        assert is_serving(make_endpoint(f"localhost:{port}"))
+        assert serves(make_endpoint(f"localhost:{port}"))
 
 
 FAULTS = {
@@ -118,7 +119,7 @@ def test_each_fault_is_told_by_name(fault: str, shop: Shop) -> None:
             key=client.key if client is not None else None,
         )
         with pytest.raises(Unavailable, match=text) as refused:
-            is_serving(endpoint)
+            serves(endpoint)
     assert f"localhost:{port}" in refused.value.message
     assert refused.value.details == {"target": f"localhost:{port}"}
 
@@ -129,7 +130,7 @@ def test_nobody_there_is_told_as_before(shop: Shop) -> None:
         port = listener.getsockname()[1]
     for ca in (None, shop.own.certificate):
         with pytest.raises(Unavailable, match="is it running there"):
-            is_serving(make_endpoint(f"localhost:{port}", ca=ca))
+            serves(make_endpoint(f"localhost:{port}", ca=ca))
 
 
 def test_one_that_takes_connections_and_is_silent_ends_in_time(shop: Shop) -> None:
@@ -161,7 +162,7 @@ def test_one_that_speaks_something_else_is_no_service(shop: Shop) -> None:
             port = listener.getsockname()[1]
             for ca in (None, shop.own.certificate):
                 with pytest.raises(Unavailable):
-                    is_serving(make_endpoint(f"localhost:{port}", ca=ca), timeout_seconds=5.0)
+                    serves(make_endpoint(f"localhost:{port}", ca=ca))
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
@@ -177,5 +178,5 @@ def test_files_that_hold_no_certificate_are_refused_before_connecting(shop: Shop
     }
     for field, files in wrong.items():
         with pytest.raises(InvalidInput) as refused:
-            is_serving(make_endpoint("localhost:1", **files))
+            serves(make_endpoint("localhost:1", **files))
         assert refused.value.field == field

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from harness.hostile_http2 import ADD_ELEMENTS, GET_SET, HEALTH, HostileConnection, framed
+from harness.patience import SECONDS
 from harness.raw_headers import RawConnection, cases
 from veilset.v1 import membership_pb2 as pb
 
@@ -150,7 +151,7 @@ class Attack:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
 
-    def ends(self, seconds: float = 120.0) -> Ends:
+    def ends(self, seconds: float = SECONDS) -> Ends:
         """How its calls ended: by grpc-status, or how else; those that are open at the end are not among them."""
         out, _ = self._process.communicate(timeout=seconds)
         found: Ends = json.loads(out.splitlines()[-1])

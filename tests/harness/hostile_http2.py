@@ -14,6 +14,8 @@ import h2.errors
 import h2.events
 import h2.settings
 
+from harness.patience import SECONDS
+
 Headers = list[tuple[str, str]]
 ADD_ELEMENTS = "/veilset.v1.MembershipService/AddElements"
 GET_SET = "/veilset.v1.MembershipService/GetSet"
@@ -29,7 +31,7 @@ class HostileConnection:
     """One connection. ``statuses`` has, by stream, the grpc-status of those that ended; ``resets`` what was reset by the
     server; ``gone`` the error code of its GOAWAY, or None. source: the address it comes from."""
 
-    def __init__(self, address: str, token: str | None = None, seconds: float = 30.0, source: str = "") -> None:
+    def __init__(self, address: str, token: str | None = None, seconds: float = SECONDS, source: str = "") -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), seconds, (source, 0) if source else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -100,7 +102,7 @@ class HostileConnection:
         """Send what is waiting."""
         self.socket.sendall(self._http.data_to_send())
 
-    def read(self, seconds: float = 30.0) -> bool:
+    def read(self, seconds: float = SECONDS) -> bool:
         """Take in what the server says, waiting for it at most so long; whether anything came."""
         if not select.select([self.socket], [], [], seconds)[0]:
             return False

@@ -14,10 +14,9 @@ import numpy as np
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 
+from harness.patience import SECONDS
 from veilset.core.elements.hashing import digests
 from veilset.core.params import DIGEST_BYTES, HashScheme
-
-SECONDS = 30.0
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from urllib.error import HTTPError
 
 from prometheus_client.parser import text_string_to_metric_families
 
-SECONDS = 30.0
+from harness.patience import SECONDS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 """(name, labels in order) → value."""

