@@ -90,7 +90,14 @@ def test_publish_query_and_spend(
     uploaded = run("add", set_name, "-", "--upload-id", "mine", stdin=stdin)
     assert (uploaded.code, uploaded.err) == (0, "")
     again = run("add", set_name, "-", "--upload-id", "mine", "--json", stdin=stdin).json()
-    assert again == {"set": set_name, "upload_id": "mine", "elements": 500, "resumed": 500, "invalid": 0}
+    assert again == {
+        "set": set_name,
+        "operation": "add",
+        "upload_id": "mine",
+        "elements": 500,
+        "resumed": 500,
+        "invalid": 0,
+    }
 
     published = run("publish", set_name, "--request-id", "r", "--json").json()
     assert (published["sequence"], published["state"], published["epsilon"]) == (1, "published", 4.0)

@@ -207,7 +207,7 @@ def test_a_finished_upload_is_not_taken_for_other_elements(
     with service.connect() as connection:
         shape = create(connection, set_name)
         connection.add(set_name, ELEMENTS, upload_id="nightly")
-        with pytest.raises(AlreadyExists, match=f"finished with 1000 elements, not {number};") as refused:
+        with pytest.raises(AlreadyExists, match="finished with other elements") as refused:
             connection.add(set_name, iter(elements) if lazy else elements, upload_id="nightly")
         assert refused.value.details["field"] == "upload_id"
         assert connection.add(set_name, iter(ELEMENTS), upload_id="nightly").resumed == 1000

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import grpc
 
@@ -15,16 +16,19 @@ from veilset._service.channel import open_channel
 from veilset._service.endpoint import Endpoint, FileName, make_endpoint
 from veilset._service.records import Budget, Reconciled, Release, SetInfo, budget_record, release_record, set_info
 from veilset._service.rich_errors import from_rpc_error
-from veilset._service.upload import Upload, UploadResult
+from veilset._service.upload import Upload, UploadOptions, UploadPart, UploadResult
 from veilset.core.elements.keys import key_check as compute_key_check
 from veilset.core.elements.normalization import Element
 from veilset.core.params import (
+    MAX_PART,
     Adjacency,
     Calibration,
     HashScheme,
     Normalization,
+    Operation,
     PrivacyParameters,
     check_choice,
+    check_integer,
     check_key_check,
     check_name,
 )
@@ -219,25 +223,114 @@ class Service:
         retry_seconds: float | None = None,
         skip_invalid: bool = False,
     ) -> UploadResult:
-        """Upload elements (str or bytes), hashed here; returns once the service holds them durably.
+        """Upload elements (str or bytes), hashed here, that are in the set from then on; returns once the service holds them
+        durably.
 
         upload_id: give one to be able to resume after a crash, with the same elements in the same order. Other elements need
-        another id: those of a finished upload are counted and not sent, and AlreadyExists is raised if they are not as many.
+        another id: those of a finished upload are compared and not sent, and AlreadyExists is raised if they differ.
         on_progress: called with the number acknowledged so far. retry_seconds: how long to go on trying without progress
         while the service is away; default: a minute, so over its restarts, but no time at all before it first answered.
         skip_invalid: leave out what is no element under the set's normalization, instead of refusing them all.
         Raises InvalidInput, NotFound, AlreadyExists, Unavailable; nothing of an upload that did not return is publishable.
         """
+        return self.upload(
+            Operation.ADD,
+            name,
+            elements,
+            upload_id=upload_id,
+            key=key,
+            on_progress=on_progress,
+            retry_seconds=retry_seconds,
+            skip_invalid=skip_invalid,
+        )
+
+    def remove(self, name: str, elements: Iterable[Element], **options: Unpack[UploadOptions]) -> UploadResult:
+        """Upload elements that are not in the set from then on, unless they are added again; options as of `add`.
+
+        Takes effect in the next base release: releases that are out are not changed, and what they cost stays charged. Whether
+        an element was in the set is never told.
+        """
+        return self.upload(Operation.REMOVE, name, elements, **options)
+
+    def replace(self, name: str, elements: Iterable[Element], **options: Unpack[UploadOptions]) -> UploadResult:
+        """Upload the whole new content of the set, which may be empty; options as of `add`.
+
+        The old content stays until the service holds all of the new one. Takes effect in the next base release, as `remove` does.
+        """
+        return self.upload(Operation.REPLACE, name, elements, **options)
+
+    def upload(
+        self, operation: Operation | str, name: str, elements: Iterable[Element], **options: Unpack[UploadOptions]
+    ) -> UploadResult:
+        """`add`, `remove` or `replace`, as ``operation`` says."""
+        upload_id = options.get("upload_id") or secrets.token_hex(16)
+        return self._stream(operation, name, elements, upload_id, options).run(options.get("retry_seconds"))
+
+    def upload_part(
+        self,
+        operation: Operation | str,
+        name: str,
+        elements: Iterable[Element],
+        part: int,
+        **options: Unpack[UploadOptions],
+    ) -> UploadPart:
+        """Upload one part of what `finish_upload` will commit, from any machine; returns once the service holds it durably.
+
+        part: its number, 1 to 10000. options: as of `add`; upload_id, required, and operation are those of the whole upload. A
+        part is resumed as an upload is, with the same elements in the same order. Raises as `add` does.
+        """
+        check_integer("part", part, 1, MAX_PART)
+        upload_id = options.get("upload_id")
+        if not upload_id:
+            raise InvalidInput("upload_id", "given for a part: the one of the whole upload")
+        upload = self._stream(operation, name, elements, upload_id, options, part)
+        upload.run(options.get("retry_seconds"))
+        return upload.sealed()
+
+    def finish_upload(
+        self,
+        operation: Operation | str,
+        name: str,
+        parts: Iterable[UploadPart],
+        *,
+        upload_id: str,
+        retry_seconds: float | None = None,
+    ) -> UploadResult:
+        """Commit the parts of an upload together; returns once all of them are part of the set.
+
+        parts: what `upload_part` returned, in any order. Raises UploadMismatch and commits none where they are not what the
+        service holds.
+        """
+        ordered = sorted(parts, key=attrgetter("part"))
+        return self._stream(operation, name, [], upload_id, {}, parts=ordered).run(retry_seconds)
+
+    def _stream(
+        self,
+        operation: Operation | str,
+        name: str,
+        elements: Iterable[Element],
+        upload_id: str,
+        options: UploadOptions,
+        part: int = 0,
+        parts: Sequence[UploadPart] = (),
+    ) -> Upload:
         self._check_open()
         check_name("set_name", name)
         if isinstance(elements, str | bytes):
             raise InvalidInput("elements", "a collection of elements, not one of them")
-        chosen = upload_id or secrets.token_hex(16)
+        number = wire.to_number(wire.OPERATION, check_choice("operation", operation, Operation))
         with _fitting("upload_id"):
-            upload = Upload(
-                self._stub, self.target, name, chosen, elements, key, on_progress, skip_invalid=skip_invalid
-            )
-        return upload.run(retry_seconds)
+            opening = pb.OpenUpload(set_name=name, upload_id=upload_id, operation=number, part=part)  # type: ignore[arg-type]
+        return Upload(
+            self._stub,
+            self.target,
+            opening,
+            elements,
+            options.get("key"),
+            options.get("on_progress"),
+            skip_invalid=options.get("skip_invalid", False),
+            parts=parts,
+        )
 
     def publish(
         self,

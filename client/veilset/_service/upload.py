@@ -1,36 +1,52 @@
-"""One upload of elements from the producer's side: hash, send, count.
+"""Uploads from the producer's side: hash, send, count what is acknowledged, and go on after a cut.
 
 A producer that died resumes by giving the same upload id and the same elements again: what the service holds is passed over
-(but hashed, so that the checksum covers all of it). Once the upload is finished, what is given is only counted.
+(but hashed, so that the checksum covers all of it). If the upload was finished, the service compares. Messages that are not
+acknowledged yet are kept, at most `WINDOW` of them, so that what is sent need not be readable twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypedDict
 
+import grpc
 import xxhash
 
 from veilset._input.columns import PIECE, Batch, element_batches
 from veilset._input.element_digests import InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
-from veilset._service.resumable import Piece, ResumableStream
+from veilset._service.rich_errors import from_rpc_error
 from veilset.core.elements.hashing import pack_digests
 from veilset.core.elements.keys import check_key
 from veilset.core.elements.normalization import Element
 from veilset.core.params import DIGEST_BYTES, HashParameters, Normalization
 from veilset.core.release import wire
-from veilset.errors import AlreadyExists
+from veilset.errors import InvalidInput, Unavailable, VeilsetError
+from veilset.jitter import jitter
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 
 MESSAGE_ELEMENTS = 1 << 16
 """Half a MiB of digests: enough that a message's own cost does not count, and little enough to stay in the processor's cache."""
 
+WINDOW = 16
+RETRY_SECONDS = 60.0
+MAX_RETRY_SECONDS = 1e6
+
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """A finished upload. elements: how many were sent, duplicates included. invalid: how many were skipped as no elements."""
+    """A finished upload. elements: how many were sent, duplicates included. resumed: how many of them an earlier run had
+    brought. invalid: how many were skipped as no elements."""
 
     upload_id: str
     elements: int
@@ -38,69 +54,215 @@ class UploadResult:
     invalid: int = 0
 
 
-class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, UploadResult]):
-    """One upload of ``elements`` into a set; `run` sends it to the end.
+class UploadOptions(TypedDict, total=False):
+    """Options of an upload; `Service.add` describes them."""
 
-    on_progress is called with the number of elements acknowledged so far. key: the secret of a keyed scheme. What is no element
-    under the set's normalization is left out with ``skip_invalid``; else all of it is found, and InvalidInput raised in the end.
+    upload_id: str | None
+    key: bytes | None
+    on_progress: Callable[[int], None] | None
+    retry_seconds: float | None
+    skip_invalid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPart:
+    """A part of an upload that the service holds, for `Service.finish_upload`. elements: duplicates included. checksum:
+    XXH3-128 of the digests in the order sent."""
+
+    part: int
+    elements: int
+    checksum: bytes
+
+
+class Patience:
+    """How long to go on trying without progress where the service is away.
+
+    retry_seconds: default: RETRY_SECONDS once it has answered, as it will be back from a restart, and no time at all before,
+    as the target may be wrong. Raises InvalidInput.
+    """
+
+    def __init__(self, retry_seconds: float | None) -> None:
+        if retry_seconds is not None and not 0 <= retry_seconds <= MAX_RETRY_SECONDS:
+            raise InvalidInput("retry_seconds", f"a number in [0, {MAX_RETRY_SECONDS:g}]", retry_seconds)
+        self._limit = retry_seconds
+        self._pause = _FIRST_PAUSE
+        self._away_since: float | None = None
+
+    def wait(self, error: Unavailable, *, answered: bool, progressed: bool = False) -> None:
+        """Pause before the next attempt; raises ``error`` where there is to be none."""
+        now = time.monotonic()
+        slow = error.details.get("kind") == "IDLE"  # the service is there, and waits for the caller's iterable
+        if self._away_since is None or slow or progressed:
+            self._pause, self._away_since = _FIRST_PAUSE, now
+        limit = (RETRY_SECONDS if answered else 0.0) if self._limit is None else self._limit
+        rest = self._away_since + limit - now
+        if rest <= 0:
+            raise error
+        time.sleep(min(self._pause * jitter(0.5, 1.0), rest))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+
+class Upload:
+    """One upload, or one part of one, in a stream; `run` sends it to the end.
+
+    opening: set, upload id, operation and part. key: the secret of a keyed scheme. on_progress is called with the number of
+    elements acknowledged so far. What is no element under the set's normalization is left out with ``skip_invalid``; else all of
+    it is found, and InvalidInput raised in the end. parts: the parts that finish commits, where there are no elements.
     """
 
     def __init__(
         self,
         stub: membership_pb2_grpc.MembershipServiceStub,
         target: Endpoint,
-        set_name: str,
-        upload_id: str,
+        opening: pb.OpenUpload,
         elements: Iterable[Element],
         key: bytes | None = None,
         on_progress: Callable[[int], None] | None = None,
         *,
         skip_invalid: bool = False,
+        parts: Sequence[UploadPart] = (),
     ) -> None:
-        self._open = pb.OpenUpload(set_name=set_name, upload_id=upload_id)
-        super().__init__(stub.AddElements, target, pb.AddElementsRequest(open=self._open))
-        self._elements = element_batches(elements, PIECE)
+        self._stub = stub
+        self._target = target
+        self._open = opening
+        self._batches = element_batches(elements, PIECE)
         self._key = key
         self._on_progress = on_progress
+        self._parts = parts
         self._hashing: HashParameters | None = None
         self._normalization = Normalization.NONE
         self._checksum = xxhash.xxh3_128()
         self._position = self._count = 0  # of elements given, of digests made
         self._invalid = InvalidElements(skip=skip_invalid)
-        self._first_sequence = 1
         self._resumed = 0
+        self._to_skip = 0  # elements that the service holds
+        self._held = 0  # highest batch
+        self._finished = False
+        self._made: Iterator[pb.AddElementsRequest | None] | None = None
+        self._unacknowledged: deque[pb.AddElementsRequest] = deque()
+        self._changed = threading.Condition()
+        self._producing = threading.Lock()
+        self._failure: BaseException | None = None
 
-    def _begin(self, opened: pb.AddElementsResponse) -> None:
-        self._hashing = wire.hashing_from_proto(opened.opened.hashing)
-        self._key = check_key(self._hashing, self._key, f"the set {self._open.set_name}")
-        self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.opened.normalization)
-        self._first_sequence = opened.opened.sequence + 1
-        self._resumed = opened.opened.elements
+    def run(self, retry_seconds: float | None = None) -> UploadResult:
+        """Send everything; returns once the service holds it durably.
 
-    def _number(self, response: pb.AddElementsResponse) -> int:
-        opened = response.WhichOneof("message") == "opened"
-        return int(response.opened.sequence if opened else response.acknowledged.sequence)
+        retry_seconds: as of `Patience`. Raises what the service raised, what the caller's iterable raised, and Unavailable when
+        the service stays away: the same upload id resumes later.
+        """
+        patience = Patience(retry_seconds)
+        while True:
+            before = self._held
+            try:
+                return self._attempt()
+            except Unavailable as error:
+                patience.wait(error, answered=self._made is not None, progressed=self._held > before)
 
-    def _earlier_result(self, opened: pb.AddElementsResponse) -> UploadResult | None:
-        if not opened.opened.finished:
+    def sealed(self) -> UploadPart:
+        """What was sent, as a part that is sealed now."""
+        return UploadPart(self._open.part, self._count, self._checksum.digest())
+
+    # The stream
+
+    def _attempt(self) -> UploadResult:
+        opened = threading.Event()
+        closed = threading.Event()
+        call = self._stub.AddElements(self._requests(opened, closed), wait_for_ready=False)
+        try:
+            for response in call:
+                match response.WhichOneof("message"):
+                    case "opened":
+                        self._start_from(response.opened)
+                        opened.set()
+                    case "acknowledged":
+                        self._acknowledge(response.acknowledged.sequence)
+                        if self._on_progress is not None:
+                            self._on_progress(response.acknowledged.elements)
+                    case "finished":
+                        with suppress(grpc.RpcError):
+                            next(call, None)  # the stream's end, so that the service sees no call that was broken off
+                        return UploadResult(
+                            self._open.upload_id, int(response.finished.elements), self._resumed, self._invalid.count
+                        )
+        except grpc.RpcError as error:
+            if self._failure is not None:
+                raise self._failure from None
+            raise from_rpc_error(error, self._target) from None
+        finally:
+            with self._changed:
+                closed.set()
+                opened.set()
+                self._changed.notify_all()
+            call.cancel()
+        if self._failure is not None:
+            raise self._failure
+        raise Unavailable("service: the stream ended before the upload was finished", target=self._target)
+
+    def _start_from(self, opened: pb.UploadOpened) -> None:
+        if self._made is None:  # the first stream of this process
+            self._hashing = wire.hashing_from_proto(opened.hashing)
+            self._key = check_key(self._hashing, self._key, f"the set {self._open.set_name}")
+            self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.normalization)
+            self._resumed = self._to_skip = opened.elements
+            self._made = self._messages(opened.sequence + 1)
+        elif opened.sequence < self._held and not opened.finished:
+            raise VeilsetError("service: lost an upload that it had acknowledged; start over with a new upload id")
+        if opened.finished:  # earlier, or by this process, whose last answer was lost
+            with self._changed:
+                self._finished = True
+                self._unacknowledged.clear()
+        else:
+            self._acknowledge(opened.sequence)
+
+    def _acknowledge(self, sequence: int) -> None:
+        with self._changed:
+            self._held = max(self._held, sequence)
+            while self._unacknowledged and self._unacknowledged[0].batch.sequence <= sequence:
+                self._unacknowledged.popleft()
+            self._changed.notify_all()
+
+    def _requests(self, opened: threading.Event, closed: threading.Event) -> Iterator[pb.AddElementsRequest]:
+        """Runs in gRPC's own thread, which would swallow what is raised here: so it is kept for `_attempt`."""
+        yield pb.AddElementsRequest(open=self._open)
+        opened.wait()
+        try:
+            with self._producing:  # a cut stream's thread may still be making a message
+                again = list(self._unacknowledged)
+            yield from again
+            while (made := self._next_message(closed)) is not None:
+                yield made
+            if not closed.is_set():
+                yield pb.AddElementsRequest(finish=self._finish())
+        except Exception as error:  # noqa: BLE001 - of the caller's iterator, whatever it is
+            self._failure = error
+
+    def _next_message(self, closed: threading.Event) -> pb.AddElementsRequest | None:
+        """The next message to send, kept until acknowledged; None behind the last one, and at the end of the stream."""
+        with self._producing:
+            with self._changed:
+                self._changed.wait_for(lambda: closed.is_set() or len(self._unacknowledged) < WINDOW)
+            while not closed.is_set() and self._made is not None:
+                if self._failure is not None:  # the iterator looks exhausted then, which must not be taken for its end
+                    raise self._failure
+                try:
+                    made = next(self._made)
+                except StopIteration:
+                    return None
+                except Exception as error:
+                    self._failure = error
+                    raise
+                if made is not None:
+                    with self._changed:
+                        self._unacknowledged.append(made)
+                    return made
             return None
-        elements = int(opened.opened.elements)
-        with self._producing:  # a cut stream's thread may still be hashing
-            given = self._count + sum(map(len, self._elements))
-        if given != elements:
-            raise AlreadyExists(
-                f"upload_id: an upload of that id was finished with {elements} elements, not {given}; nothing was added, "
-                "give them an id of their own",
-                field="upload_id",
-            )
-        return UploadResult(self._open.upload_id, elements, elements)
 
-    def _pieces(self) -> Iterator[Piece[pb.AddElementsRequest] | None]:
-        sequence, to_skip = self._first_sequence, self._resumed
+    def _messages(self, sequence: int) -> Iterator[pb.AddElementsRequest | None]:
+        """Batches from ``sequence`` on; None now and then while what the service holds is passed over."""
         for packed in self._digests():
-            skipped = min(to_skip, len(packed) // DIGEST_BYTES)
-            to_skip -= skipped
-            if skipped * DIGEST_BYTES == len(packed):
+            skipped = min(self._to_skip, len(packed) // DIGEST_BYTES)
+            self._to_skip -= skipped
+            if self._finished or skipped * DIGEST_BYTES == len(packed):
                 yield None
                 continue
             request = pb.AddElementsRequest()
@@ -108,7 +270,7 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
             request.batch.digests = packed[
                 skipped * DIGEST_BYTES :
             ]  # in place: as an argument it would be copied again
-            yield Piece(sequence, request)
+            yield request
             sequence += 1
 
     def _digests(self) -> Iterator[bytes]:
@@ -116,7 +278,7 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
         full = MESSAGE_ELEMENTS * DIGEST_BYTES
         pieces: list[bytes] = []
         held = 0
-        for batch in self._elements:
+        for batch in self._batches:
             pieces.append(self._hash(batch))
             if self._invalid.refused:
                 yield b""
@@ -140,12 +302,8 @@ class Upload(ResumableStream[pb.AddElementsRequest, pb.AddElementsResponse, Uplo
         self._count += len(hashed)
         return packed
 
-    def _finish(self) -> pb.AddElementsRequest:
-        return pb.AddElementsRequest(finish=pb.FinishUpload(count=self._count, checksum=self._checksum.digest()))
-
-    def _result(self, finished: pb.AddElementsResponse) -> UploadResult:
-        return UploadResult(self._open.upload_id, int(finished.finished.elements), self._resumed, self._invalid.count)
-
-    def _progress(self, acknowledged: pb.AddElementsResponse) -> None:
-        if self._on_progress is not None:
-            self._on_progress(acknowledged.acknowledged.elements)
+    def _finish(self) -> pb.FinishUpload:
+        if not self._parts:
+            return pb.FinishUpload(count=self._count, checksum=self._checksum.digest())
+        listed = [pb.UploadPart(part=part.part, count=part.elements, checksum=part.checksum) for part in self._parts]
+        return pb.FinishUpload(count=sum(part.elements for part in self._parts), parts=listed)

@@ -25,6 +25,8 @@ COMMANDS = {
     "secret": ("veilset.cli.secret", "secret", "Make the secret of a keyed scheme."),
     "sets": ("veilset.cli.sets", "sets", "List the sets."),
     "add": ("veilset.cli.add", "add", "Add elements from files."),
+    "remove": ("veilset.cli.add", "remove", "Remove the elements of files."),
+    "replace": ("veilset.cli.add", "replace", "Replace a set's content by files."),
     "publish": ("veilset.cli.releases", "publish", "Publish a noisy release."),
     "query": ("veilset.cli.query", "query", "Ask a release about elements."),
     "overlap": ("veilset.cli.overlap", "overlap", "Estimate what a list or two sets have in common."),

@@ -24,6 +24,7 @@ MAX_SEED = (1 << 32) - 1
 MAX_ELEMENT_BYTES = 4096
 DIGEST_BYTES = 8
 KEY_CHECK_BYTES = 8
+MAX_PART = 10_000
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)

@@ -40,8 +40,7 @@ class Uploads:
             session = self._ingest.open(set_name, first.open.upload_id, call.principal)
         try:
             yield pb.AddElementsResponse(opened=_opened(session))
-            if not session.finished:
-                yield from self._content(session, requests, call.key)
+            yield from self._content(session, requests, call.key)
         finally:
             self._ingest.close(session)
 
@@ -64,10 +63,10 @@ class Uploads:
                     return
                 case _:
                     raise OutOfSequence("upload: after open come batch messages, then finish", field="message")
-        # A cut stream often looks like this too: without finish the end decides nothing.
-        raise OutOfSequence(
-            "upload: the stream ended without finish; resume it with the same upload id", field="finish"
-        )
+        if not session.finished:  # a cut stream often looks like this too: without finish the end decides nothing
+            raise OutOfSequence(
+                "upload: the stream ended without finish; resume it with the same upload id", field="finish"
+            )
 
 
 def _opened(session: ElementSession) -> pb.UploadOpened:

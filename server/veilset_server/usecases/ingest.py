@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from veilset.errors import InvalidInput, OutOfSequence, UploadMismatch
+from veilset.errors import AlreadyExists, InvalidInput, OutOfSequence, UploadMismatch
 from veilset_server.limits import Limits
 from veilset_server.ports import Ledger, VectorStore
 from veilset_server.principals import EVERYBODY, Principal
@@ -105,6 +105,14 @@ class Ingest:
         Raises UploadMismatch (the upload is discarded: a retry starts over), InvalidInput, StateCorrupted (it stays).
         """
         set_id, upload_id = session.stored.set_id, session.upload_id
+        if session.finished:
+            if total != session.total_held:
+                raise AlreadyExists(
+                    "upload_id: an upload of that id was finished with other elements; nothing was added, give these an id of "
+                    "their own",
+                    field="upload_id",
+                )
+            return total
         try:
             session.check_finish(total, checksum)
         except UploadMismatch:

@@ -45,12 +45,14 @@ class UploadSession(ABC, Generic[Spool]):
         self.upload_id = upload.upload_id  # as the ledger knows it
         self._count = upload.count
         self._spool = spool
+        self.finished = spool is None
+        """Whether the upload was accepted earlier; there is nothing to send."""
         self._lock = threading.Lock()
 
     @property
-    def finished(self) -> bool:
-        """Whether the upload was accepted earlier; there is nothing to send."""
-        return self._spool is None
+    def total_held(self) -> int:
+        """What a finished upload brought."""
+        return self._count
 
     def check_finish(self, total: int, checksum: bytes) -> int:
         """Compare the finish message with what is held; sync the spool; return the total.

@@ -11,12 +11,14 @@ from veilset.core.params import (
     HashParameters,
     HashScheme,
     Normalization,
+    Operation,
     PrivacyParameters,
 )
 from veilset.errors import InvalidInput
+from veilset.v1 import membership_pb2
 from veilset.v1 import parameters_pb2 as pb
 
-Value = TypeVar("Value", Adjacency, Calibration, HashScheme, Normalization)
+Value = TypeVar("Value", Adjacency, Calibration, HashScheme, Normalization, Operation)
 
 ADJACENCY: dict[int, Adjacency] = {
     pb.ADJACENCY_ADD_REMOVE: Adjacency.ADD_REMOVE,
@@ -36,6 +38,12 @@ NORMALIZATION: dict[int, Normalization] = {
     pb.NORMALIZATION_TRIM_CASEFOLD_V1: Normalization.TRIM_CASEFOLD,
     pb.NORMALIZATION_NFC_V1: Normalization.NFC,
     pb.NORMALIZATION_EMAIL_V1: Normalization.EMAIL,
+}
+
+OPERATION: dict[int, Operation] = {
+    membership_pb2.OPERATION_ADD: Operation.ADD,
+    membership_pb2.OPERATION_REMOVE: Operation.REMOVE,
+    membership_pb2.OPERATION_REPLACE: Operation.REPLACE,
 }
 
 
