@@ -385,6 +385,9 @@ class ReleaseStore(Protocol):
     def remove(self, set_name: str, sequences: Sequence[tuple[int, int]]) -> None:
         """Delete releases (sequence, chunk count) and the pointer of a deleted set."""
 
+    def probe(self, set_name: str) -> None:
+        """Ask for everything that a delivery of the set will do, changing nothing. Raises StoreMisconfigured, Unavailable."""
+
     def ping(self) -> None:
         """Raises Unavailable if the store does not answer or takes no writes."""
 

@@ -12,7 +12,7 @@ from harness.programs import Finished, wait_until
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
-from veilset.core.release.redis_keys import PROBE
+from veilset._reader.redis_keys import PROBE
 from veilset.errors import StateCorrupted
 
 

@@ -15,7 +15,7 @@ import veilset as library
 from harness.programs import Finished, environment
 from harness.redis_releases import now_us, point_at, publish
 from harness.releases import PUBLIC_KEY, release_bytes
-from veilset._reader.redis_client import place_of
+from veilset._reader.redis_url import parse_redis_url
 from veilset.core.params import FilterParameters
 
 SHAPE = FilterParameters(16_384, 2, seed=11)
@@ -52,7 +52,8 @@ def test_a_cache_answers_while_redis_is_away(
     away = veilset_here("query", set_name, *options, "--redis", NOBODY, settings={"VEILSET_CACHE_DIR": str(folder)})
     assert (away.code, away.out) == (0, online.out)
     assert away.err.startswith(
-        f"veilset: warning: Redis: unavailable (ConnectionError) at {place_of(NOBODY)}; answering from the kept release "
+        f"veilset: warning: Redis: unavailable (ConnectionError) at {parse_redis_url(NOBODY).place}; "
+        f"answering from the kept release "
     )
     assert f"{set_name}/1, " in away.err
     both = [

@@ -47,7 +47,7 @@ STEPS = {
     "sync_file": ("veilset_server.state.durability", "sync_file"),
     "bloom.insert": ("veilset.core.encodings.bloom.filter", "insert"),
     "bloom.unite": ("veilset.core.encodings.bloom.filter", "unite"),
-    "store.ping": ("veilset_server.redis.store", "RedisStore.ping"),
+    "store.probe": ("veilset_server.redis.store", "RedisStore.probe"),
     "store.upload": ("veilset_server.redis.store", "RedisStore.upload"),
     "store.move_pointer": ("veilset_server.redis.store", "RedisStore.move_pointer"),
     "store.expire": ("veilset_server.redis.store", "RedisStore.expire"),

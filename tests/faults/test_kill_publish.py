@@ -15,7 +15,7 @@ from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
 
 STEPS = (
-    ("store.ping", 1),
+    ("store.probe", 1),
     ("files.write_artefact", 1),
     ("artefact.write", 1),
     ("artefact.write", 3),

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from ledger_copy import read_ledger
 from stricken import create_small_set, wait_for
-from tcp_proxy import Mode, TcpProxy
 
 from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
+from harness.tcp_proxy import Mode, TcpProxy
 from harness.vectors import redis_content
 from veilset._reader.reader import open_view
 from veilset.errors import Unavailable

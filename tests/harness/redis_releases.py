@@ -7,8 +7,8 @@ import time
 from contextlib import closing
 
 from veilset._reader.redis_client import connect_redis
+from veilset._reader.redis_keys import chunk, latest, manifest
 from veilset._reader.sources import FileSource
-from veilset.core.release.redis_keys import chunk, latest, manifest
 from veilset.core.release.signing import open_manifest
 from veilset_server.redis.store import RedisStore
 

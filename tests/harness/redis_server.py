@@ -19,6 +19,7 @@ from harness.certificates import Certificates
 from harness.patience import SECONDS
 from harness.programs import unused_port, wait_until
 
+STOP_SECONDS = 5.0
 SLOW_KEYS = 3000
 KEY_LOAD_MICROSECONDS = 20_000
 
@@ -63,7 +64,7 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def _options(self, password: str, certificates: Certificates | None) -> list[str]:
-        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(self.folder)]
+        options = ["--bind", "127.0.0.1", "127.0.0.2", "--save", "", "--appendonly", "no", "--dir", str(self.folder)]
         if password:
             options += ["--requirepass", password, "--masterauth", password]
         if certificates is None:
@@ -147,5 +148,9 @@ class RedisServer:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)  # a stopped one would not end
             self._process.terminate()
-            self._process.wait()
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:  # one that cannot save does not end, nor does one that loads
+                self._process.kill()
+                self._process.wait()
             self._process = None

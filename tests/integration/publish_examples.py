@@ -88,7 +88,7 @@ class MemoryStore:
         self.pointer = 0
         self.lost = False
 
-    def ping(self) -> None:
+    def probe(self, set_name: str) -> None:
         pass
 
     def latest(self, set_name: str) -> int:

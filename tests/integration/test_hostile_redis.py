@@ -17,18 +17,19 @@ from harness.hostile_redis import MALFORMED, Answer, HostileRedis, pours, says, 
 from harness.programs import environment, wait_until
 from harness.redis_releases import publish
 from harness.releases import release_bytes
-from veilset._reader import redis_client, redis_replies
-from veilset._reader.redis_client import connect_redis, transient
+from veilset._reader import redis_errors, redis_replies
+from veilset._reader import redis_keys as keys
+from veilset._reader.redis_client import connect_redis
+from veilset._reader.redis_errors import transient
 from veilset._reader.release_file import MAX_MANIFEST_BYTES
 from veilset.core.params import FilterParameters
-from veilset.core.release import redis_keys as keys
 from veilset.errors import NotFound, Unavailable, VeilsetError
 from veilset_server.redis.store import RedisStore
 
 SHAPE = FilterParameters(30_001, 2, seed=11)
 POURED_BYTES = 400 << 20
 ALLOWED_BYTES = 100 << 20
-COMMANDS = ("GETRANGE", "STRLEN", "SET", "WATCH", "MULTI", "EXEC", "PUBLISH", "EXPIRE", "UNLINK", "INFO")
+COMMANDS = ("GETRANGE", "SET", "WATCH", "MULTI", "EXEC", "DISCARD", "PUBLISH", "EXPIRE", "UNLINK", "INFO")
 
 
 def release(name: str, sequence: int = 1) -> bytes:
@@ -99,6 +100,7 @@ def test_the_service_takes_any_answer_for_an_error_of_redis(command: str, hostil
         with closing(RedisStore(hostile.url, timeout_seconds=0.1)) as store:
             actions: list[Callable[[], object]] = [
                 store.ping,
+                lambda: store.probe("set"),
                 store.evicts,
                 lambda: store.latest("set"),
                 lambda: store.manifest("set", 1),
@@ -151,7 +153,7 @@ POURING: dict[str, Answer] = {
 READS = {
     "open": ("GETRANGE", "veilset.open(URL, SET)"),
     "the service": ("GETRANGE", "RedisStore(URL, 5.0).latest(SET)"),
-    "a pipeline": ("STRLEN", "RedisStore(URL, 5.0).missing_chunks(SET, 1, b'x', [1] * 1000)"),
+    "a pipeline": ("GETRANGE", "RedisStore(URL, 5.0).missing_chunks(SET, 1, b'x', [1] * 1000)"),
     "a channel": ("SUBSCRIBE", "listen()"),
 }
 PROGRAM = """
@@ -231,7 +233,7 @@ def test_a_key_of_any_length_is_read_in_part_and_written_over(length: int, valke
         assert (store.latest(set_name), store.manifest(set_name, 1)) == (1, b"manifest")
 
 
-@pytest.mark.parametrize("error", redis_client._MALFORMED)
+@pytest.mark.parametrize("error", redis_errors._MALFORMED)
 def test_what_redis_py_makes_of_nonsense_is_no_exception_of_ours(error: type[Exception]) -> None:
     with pytest.raises(Unavailable, match="protocol"), transient():
         raise error

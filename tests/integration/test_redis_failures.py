@@ -21,7 +21,7 @@ def kind_of(action: Callable[[], object]) -> str:
     with pytest.raises(Unavailable) as failure:
         action()
     kind = failure.value.details["kind"]
-    assert str(failure.value) == f"Redis: unavailable ({kind})"
+    assert str(failure.value).startswith(f"Redis: unavailable ({kind}) at 127.0.0.1:")
     assert not isinstance(failure.value, StoreMisconfigured)
     return kind
 
@@ -116,7 +116,7 @@ def test_a_node_of_a_cluster_and_a_server_that_is_none(start_redis: Callable[...
         store.close()
     single = start_redis("single")
     store = RedisStore(single.url.replace("redis://", "redis+cluster://"), timeout_seconds=5.0)
-    assert lasting_kind_of(store.ping) == "RedisClusterException"
+    assert lasting_kind_of(store.ping) == "ResponseError"
     store.close()
 
 

@@ -10,7 +10,7 @@ import redis
 
 from harness.redis_server import RedisServer, require_redis
 from harness.vectors import redis_content
-from veilset.core.release.redis_keys import MANIFEST
+from veilset._reader.redis_keys import MANIFEST
 from veilset.errors import NotFound
 from veilset_server.redis.store import RedisStore
 

@@ -20,12 +20,12 @@ import veilset
 from harness.redis_releases import publish, put
 from harness.redis_server import RedisServer
 from harness.releases import PUBLIC_KEY, release_bytes
+from veilset._reader import redis_keys
 from veilset._reader.cache import ReleaseCache
 from veilset._reader.fetching import make_demands
 from veilset._reader.set_releases import SetReleases
 from veilset._reader.sources import RedisSource
 from veilset.core.params import FilterParameters
-from veilset.core.release import redis_keys
 from veilset.errors import (
     InvalidInput,
     NotFound,

@@ -13,8 +13,8 @@ import veilset
 from harness.redis_releases import publish
 from harness.redis_server import RedisServer
 from harness.releases import PUBLIC_KEY, release_bytes
+from veilset._reader import redis_keys as keys
 from veilset.core.params import FilterParameters, HashScheme, Normalization
-from veilset.core.release import redis_keys as keys
 from veilset.errors import InvalidInput, NotFound, PoorUtility, ReleaseRejected, Unavailable, VeilsetError, WrongKey
 
 MEMBERS = [f"user{number}" for number in range(800)]

@@ -15,10 +15,10 @@ import veilset
 from harness.releases import SIGNER, release_bytes
 from vectors.normalizing import WHITE_SPACE
 from vectors.reader import Release, read_release
+from veilset._reader import redis_keys
 from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
 from veilset.core.elements.keys import key_check
 from veilset.core.params import FilterParameters, HashScheme, Normalization
-from veilset.core.release import redis_keys
 from veilset.core.release.header import CHUNK_BYTES
 from veilset.core.release.spec_text import FIELDS, MAX_CHARACTERS, VERSION_FIELD
 from veilset.v1 import parameters_pb2, release_pb2

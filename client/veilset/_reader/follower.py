@@ -21,7 +21,7 @@ from veilset._reader.fetching import make_demands
 from veilset._reader.notifications import Notifications
 from veilset._reader.questions import Questions
 from veilset._reader.reader import view_of
-from veilset._reader.redis_client import check_redis_url
+from veilset._reader.redis_url import parse_redis_url
 from veilset._reader.set_releases import Found, SetReleases
 from veilset._reader.sources import RedisSource
 from veilset._reader.view import View
@@ -57,11 +57,10 @@ class Follower(Questions):
         key: bytes | None = None,
         decision: dict[str, Any] | None = None,
     ) -> None:
-        check_redis_url(url)
         if not 0 < poll_seconds <= LONGEST_POLL_SECONDS:
             raise InvalidInput("poll_seconds", f"a number in (0, {LONGEST_POLL_SECONDS:g}]", poll_seconds)
         self._process = OneProcess()
-        self._url = url
+        self._url = parse_redis_url(url)  # once: it remembers the nodes of a cluster
         self._releases = releases
         self._poll_seconds = poll_seconds
         self._max_age_seconds = check_max_age(max_age_seconds)
@@ -71,7 +70,7 @@ class Follower(Questions):
         self._source: RedisSource | None = None
         self._looking = threading.RLock()
         self._stop = threading.Event()
-        self._news = Notifications(url, releases.set_name, self._stop)
+        self._news = Notifications(self._url, releases.set_name, self._stop)
         self._view = self._first()
         self.last_error: Exception | None = self._view.offline
         self._thread = threading.Thread(target=self._watch, name=f"follow {releases.set_name}", daemon=True)

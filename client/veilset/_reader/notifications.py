@@ -7,8 +7,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from veilset._reader.redis_client import RedisClient, connect_redis, transient
-from veilset.core.release import redis_keys as keys
+from veilset._reader import redis_keys as keys
+from veilset._reader.redis_client import RedisClient, connect_redis
+from veilset._reader.redis_errors import transient
+from veilset._reader.redis_url import RedisUrl
 from veilset.errors import Unavailable
 
 _SLICE_SECONDS = 0.25
@@ -25,7 +27,7 @@ class Notifications:
     stop: ends every wait.
     """
 
-    def __init__(self, url: str, set_name: str, stop: threading.Event) -> None:
+    def __init__(self, url: RedisUrl, set_name: str, stop: threading.Event) -> None:
         self._url = url
         self._channel = keys.channel(set_name)
         self._stop = stop

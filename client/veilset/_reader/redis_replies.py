@@ -1,4 +1,4 @@
-"""Connections to Redis that refuse a reply larger than any that is asked for, before it is in memory, and one that never ends.
+"""Reading what Redis answers: what is larger than anything asked for is refused before it is in memory, and what never ends.
 
 redis-py holds whatever length a reply claims, so a single `$1500000000` would take 1.5 GB of a reader, or of the service.
 Here all that answers one sending (a command or a pipeline), and each message of a channel, has one allowance. RESP2 only, by
@@ -12,7 +12,6 @@ from typing import Any
 
 from redis._parsers import _RESP2Parser
 from redis._parsers.socket import SYM_CRLF, SocketBuffer
-from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import InvalidResponse
 
 from veilset._reader.release_file import MAX_MANIFEST_BYTES
@@ -28,7 +27,6 @@ SLOWEST_BYTES_PER_SECOND = 4096
 that comes byte by byte."""
 MAX_LINE_BYTES = 1 << 16
 MAX_DEPTH = 32
-PROTOCOL = 2
 
 _ITEM_BYTES = 64  # what Python holds for an item, beside its text
 _COMPACT_BYTES = 1 << 20
@@ -91,7 +89,7 @@ class _BoundedBuffer(SocketBuffer):
             raise InvalidResponse("an answer that is too long")
 
 
-class _BoundedParser(_RESP2Parser):
+class BoundedParser(_RESP2Parser):
     """RESP2 from a bounded buffer, of bounded depth."""
 
     _depth = 0
@@ -100,6 +98,7 @@ class _BoundedParser(_RESP2Parser):
         super().on_connect(connection)  # type: ignore[no-untyped-call]
         self._buffer = _BoundedBuffer(connection._sock, self.socket_read_size, connection.socket_timeout)
         self._buffer.refill()
+        connection.answered = False
 
     def refill(self) -> None:
         """A new allowance, if there is a connection."""
@@ -114,51 +113,3 @@ class _BoundedParser(_RESP2Parser):
             return super()._read_response(*arguments, **options)
         finally:
             self._depth -= 1
-
-
-class _Bounded:
-    """Mixed into redis-py's connections."""
-
-    _parser: _BoundedParser
-
-    def set_parser(self, parser_class: Any) -> None:
-        """Ours, whatever is asked for, with the errors of what is asked for: a cluster's has more."""
-        bounded = type("BoundedParser", (_BoundedParser,), {"EXCEPTION_CLASSES": parser_class.EXCEPTION_CLASSES})
-        super().set_parser(bounded)  # type: ignore[misc]
-
-    def send_packed_command(self, *arguments: Any, **options: Any) -> None:
-        """Send, and allow for the answers."""
-        super().send_packed_command(*arguments, **options)  # type: ignore[misc]
-        self._parser.refill()  # after it, as it may have to connect first
-
-    def read_response(self, *arguments: Any, **options: Any) -> Any:
-        """One answer; what a channel brings is asked for once and comes for ever, so each message is allowed for."""
-        if options.get("push_request"):
-            self._parser.refill()
-        return super().read_response(*arguments, **options)  # type: ignore[misc]
-
-
-class _BoundedConnection(_Bounded, Connection):
-    pass
-
-
-class _BoundedTlsConnection(_Bounded, SSLConnection):
-    pass
-
-
-class _BoundedUnixConnection(_Bounded, UnixDomainSocketConnection):
-    pass
-
-
-_BOUNDED = {
-    Connection: _BoundedConnection,
-    SSLConnection: _BoundedTlsConnection,
-    UnixDomainSocketConnection: _BoundedUnixConnection,
-}
-
-
-class BoundedPool(ConnectionPool):
-    """Hands out connections whose replies are bounded; for single servers and for the nodes of a cluster."""
-
-    def __init__(self, connection_class: Any = Connection, **options: Any) -> None:
-        super().__init__(connection_class=_BOUNDED[connection_class], **{**options, "protocol": PROTOCOL})

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset._reader.redis_client import RedisClient, transient
-from veilset.core.release import redis_keys as keys
+from veilset._reader import redis_keys as keys
+from veilset._reader.redis_client import RedisClient
+from veilset._reader.redis_errors import transient
 from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader
 from veilset.errors import NotFound, ReleaseRejected
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from veilset._reader.cache import ReleaseCache
 from veilset._reader.fetching import CheckedRelease, Demands, fetch_release, refuse_older
+from veilset._reader.redis_url import RedisUrl
 from veilset._reader.sources import RedisSource, ReleaseSource
 from veilset.core.params import check_name
 from veilset.errors import NotFound, Unavailable, VeilsetError
@@ -38,7 +39,7 @@ class SetReleases:
         seen = 0 if self._cache is None else self._cache.seen(pinned=self._pinned)
         return max(self._demands.min_sequence, seen)
 
-    def find(self, url: str, sequence: int = 0) -> Found:
+    def find(self, url: str | RedisUrl, sequence: int = 0) -> Found:
         """One release; 0 for the newest. With a folder, the newest kept if Redis is away or empty.
 
         A release named by its sequence may be older than what was seen, and is taken from the folder if it is there.

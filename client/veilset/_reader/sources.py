@@ -7,9 +7,11 @@ import threading
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from veilset._reader.redis_client import connect_redis, place_of, transient
+from veilset._reader import redis_keys as keys
+from veilset._reader.redis_client import connect_redis
+from veilset._reader.redis_errors import transient
+from veilset._reader.redis_url import RedisUrl, parse_redis_url
 from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
-from veilset.core.release import redis_keys as keys
 from veilset.core.release.header import CHUNK_BYTES
 from veilset.errors import NotFound, Unavailable
 
@@ -36,10 +38,11 @@ class ReleaseSource(Protocol):
 class RedisSource:
     """Releases of one set in Redis or Valkey; ``retries`` of each command."""
 
-    def __init__(self, url: str, set_name: str, retries: int = 2) -> None:
-        self._client = connect_redis(url, retries=retries)
+    def __init__(self, url: str | RedisUrl, set_name: str, retries: int = 2) -> None:
+        found = url if isinstance(url, RedisUrl) else parse_redis_url(url)
+        self._client = connect_redis(found, retries=retries)
         self._set_name = set_name
-        self._place = place_of(url)
+        self._place = found.place
         self._closed = threading.Event()
 
     def latest(self) -> int:

@@ -27,7 +27,8 @@ class SetInfo:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release as the service knows it. state: pending, published, lost or expired."""
+    """A release as the service knows it. state: pending, published, lost or expired. delayed_by: of a pending one, why Redis
+    did not take it when that was last tried."""
 
     set_name: str
     sequence: int
@@ -35,6 +36,7 @@ class Release:
     request_id: str
     header: ReleaseHeader
     public_keys: tuple[bytes, ...]
+    delayed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def release_record(message: pb.Release) -> Release:
         request_id=message.request_id,
         header=decode_header(message.manifest.header),
         public_keys=tuple(signature.public_key for signature in message.manifest.signatures),
+        delayed_by=message.delayed_by,
     )
 
 

@@ -340,14 +340,16 @@ class Service:
         wait: bool = True,
         count_epsilon: float | None = None,
         count_delta: float = 0.0,
+        although_pending: bool = False,
         timeout_seconds: float = 120.0,
     ) -> Release:
         """Draw noise, charge the budget, publish. The same request_id returns the same release and charges nothing; with
         another count than it had first it is refused.
 
-        wait: until Redis holds it (the answer may still be "pending" where Redis stays away, and "lost" where its file was
-        damaged before Redis had it). count_epsilon, count_delta: what
-        to spend beside that on a noisy count (add-remove only). Raises NotFound,
+        wait: until Redis holds it (the answer may still be "pending" where Redis stays away, with the reason in ``delayed_by``,
+        and "lost" where its file was damaged before Redis had it). count_epsilon, count_delta: what to spend beside that on a
+        noisy count (add-remove only). although_pending: charge also where an earlier release of the set is charged and Redis
+        does not take it; else Unavailable or StoreMisconfigured is raised then. Raises NotFound,
         FailedPrecondition, BudgetExceeded, MinimumSizeUnproved, Unavailable. Whatever is raised has ``request_id``, also one
         drawn here: repeating the publish with it never charges twice, whether or not the lost answer was a release.
         """
@@ -359,6 +361,7 @@ class Service:
                 request_id=request_id,
                 no_wait=not wait,
                 count=None if count_epsilon is None else pb.CountPurchase(epsilon=count_epsilon, delta=count_delta),
+                although_pending=although_pending,
             )
         with _repeatable(request_id):
             return release_record(self._call(self._stub.PublishRelease, request, timeout_seconds).release)

@@ -18,11 +18,11 @@ import click
 import redis
 
 from veilset._input.files import FileForm, read_files
+from veilset._reader import redis_keys
 from veilset._service.service import Service
 from veilset.cli import options
 from veilset.cli.output import emit
 from veilset.core.estimates.intervals import binomial_interval
-from veilset.core.release import redis_keys
 from veilset.errors import InvalidInput, VeilsetError
 
 SET = "demo"

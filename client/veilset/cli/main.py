@@ -138,7 +138,8 @@ def cli() -> None:
     """Private membership sets: differentially private Bloom filters over gRPC and Redis.
 
     Every option can be given in the environment as VEILSET_<COMMAND>_<OPTION>; the service's address and the Redis URL
-    also as VEILSET_SERVER and VEILSET_REDIS. Exit codes: 0 ok, 1 failed, 2 usage.
+    also as VEILSET_SERVER and VEILSET_REDIS. Exit codes: 0 ok, 1 failed, 2 usage, 3 a
+    release that is charged and that Redis does not take yet.
     """
 
 

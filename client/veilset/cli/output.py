@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 EXIT_FAILED = 1
+EXIT_PENDING = 3
 
 
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:

@@ -10,7 +10,7 @@ import click
 from veilset._report.facts import describe_header
 from veilset._service.records import Release
 from veilset.cli import options
-from veilset.cli.output import EXIT_FAILED, complain, emit, lines
+from veilset.cli.output import EXIT_FAILED, EXIT_PENDING, complain, emit, lines
 from veilset.cli.server import Server
 from veilset.core.privacy.budget import amount_text
 from veilset.core.privacy.statement import make_statement
@@ -24,6 +24,11 @@ from veilset.errors import InvalidInput
     help="Repeat a publish safely: the same id never charges twice. Without it one is drawn, and told if the publish fails.",
 )
 @click.option("--no-wait", is_flag=True, help="Return once it is charged and on disk.")
+@click.option(
+    "--although-pending",
+    is_flag=True,
+    help="Charge also where an earlier release of SET is charged and Redis does not take it.",
+)
 @click.option("--count-epsilon", type=float, help="ε to spend beside that on a noisy count (add-remove only).")
 @click.option(
     "--count-delta",
@@ -44,6 +49,7 @@ def publish(
     set_name: str,
     request_id: str | None,
     no_wait: bool,
+    although_pending: bool,
     count_epsilon: float | None,
     count_delta: float,
     timeout_seconds: float,
@@ -52,7 +58,8 @@ def publish(
 ) -> int:
     """Draw fresh noise over all finished uploads of SET, charge its budget, and publish to Redis.
 
-    Exit code 1 if the release is lost: charged, and its file was damaged before Redis had it.
+    Exit code 3 if the release is charged and Redis does not take it: it stays pending, is delivered once Redis does, and the same
+    command with --request-id looks again. Exit code 1 if it is lost: charged, and its file was damaged before Redis had it.
     """
     with server.connect() as service:
         release = service.publish(
@@ -61,6 +68,7 @@ def publish(
             wait=not no_wait,
             count_epsilon=count_epsilon,
             count_delta=count_delta,
+            although_pending=although_pending,
             timeout_seconds=timeout_seconds,
         )
     shown = describe(release)
@@ -71,6 +79,13 @@ def publish(
             "and another request id publishes anew"
         )
         return EXIT_FAILED
+    if release.state == "pending" and not no_wait:
+        cause = release.delayed_by or "Redis has not taken it yet"
+        complain(
+            f"{release.set_name}/{release.sequence}: charged and pending ({cause}); it is delivered once Redis takes it, and "
+            f"publish --request-id {release.request_id} asks how it stands"
+        )
+        return EXIT_PENDING
     return 0
 
 
@@ -139,4 +154,5 @@ def reconcile(set_name: str, server: Server, as_json: bool) -> int:
 
 def describe(release: Release) -> dict[str, object]:
     """A release's header, flat."""
-    return {"state": release.state, "request_id": release.request_id} | describe_header(release.header)
+    delayed = {"delayed_by": release.delayed_by} if release.delayed_by else {}
+    return {"state": release.state, "request_id": release.request_id} | delayed | describe_header(release.header)

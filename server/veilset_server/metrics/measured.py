@@ -187,6 +187,10 @@ class MeasuredStore:
         with self._timed("remove"):
             self._store.remove(set_name, sequences)
 
+    def probe(self, set_name: str) -> None:
+        with self._timed("probe"):
+            self._store.probe(set_name)
+
     def ping(self) -> None:
         with self._timed("ping"):
             self._store.ping()

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import redis
 from redis.client import Pipeline
+from redis.cluster import RedisCluster
 
-from veilset._reader.redis_client import RedisClient, check_redis_url, connect_redis, transient
+from veilset._reader import redis_keys as keys
+from veilset._reader.redis_client import RedisClient, connect_redis
+from veilset._reader.redis_errors import refused_command, transient
+from veilset._reader.redis_url import parse_redis_url
 from veilset._reader.release_file import MAX_MANIFEST_BYTES
-from veilset.core.release import redis_keys as keys
 from veilset.core.release.header import CHUNK_BYTES
 from veilset.errors import InvalidInput, NotFound, Unavailable
 
 MAX_DIGITS = 19
 POINTER_TRIES = 100
 LENGTHS_EACH = 1000
+SLOTS = 16384
 
 
 class RedisStore:
@@ -28,10 +34,9 @@ class RedisStore:
     def __init__(self, url: str, timeout_seconds: float, replicas: int = 0) -> None:
         """Connects at the first use. Raises InvalidInput for what is no Redis URL, and for replicas in a cluster, where WAIT
         asks one node only."""
-        if replicas and "+cluster://" in url:
+        self._url = parse_redis_url(url)
+        if replicas and self._url.kind == "cluster":
             raise InvalidInput("replicas", "0 with a cluster; set min-replicas-to-write on its nodes", replicas)
-        check_redis_url(url)
-        self._url = url
         self._timeout_seconds = timeout_seconds
         self._replicas = replicas
         self._connected: RedisClient | None = None
@@ -47,22 +52,82 @@ class RedisStore:
         if self._connected is not None:
             self._connected.close()
 
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        with transient(self._url.place):
+            try:
+                yield
+            except redis.RedisClusterException:  # all of its nodes may have moved: the URL's hosts are asked anew
+                self._connected = None
+                raise
+
+    def probe(self, set_name: str) -> None:
+        """Ask for everything that a delivery of the set will do; nothing is changed.
+
+        Redis checks rights, memory and role before it runs a command, or queues it. So a SET that could do nothing (XX and NX)
+        tells of the pointer, and what is queued is then discarded. Raises StoreMisconfigured, Unavailable.
+        """
+        pointer = keys.latest(set_name)
+        with self._telling():
+            client = self._client
+            client.getrange(pointer, 0, 0)  # a cluster's client learns here where it is now
+            for key in self._probe_keys(client, set_name):
+                client.set(key, b"", xx=True)
+            node = client
+            if isinstance(client, RedisCluster):
+                owner = client.get_node_from_key(pointer)  # type: ignore[no-untyped-call]
+                node = client.get_redis_connection(owner)
+            with node.pipeline(transaction=False) as pipe:
+                for command in self._steps(set_name, pointer):
+                    pipe.pipeline_execute_command(*command)
+                answers = pipe.execute(raise_on_error=False)
+            for answer in answers:
+                if isinstance(answer, Exception) and "syntax error" not in str(answer):
+                    raise answer
+
+    def _steps(self, set_name: str, pointer: str) -> Iterator[tuple[str | int, ...]]:
+        yield "WATCH", pointer
+        yield "GETRANGE", pointer, 0, 0
+        yield ("MULTI",)
+        yield "SET", pointer, 0, "NX", "XX"
+        yield "PUBLISH", keys.channel(set_name), 0
+        if self._replicas:
+            yield "WAIT", self._replicas, 1
+        yield ("DISCARD",)
+        yield ("MULTI",)
+        yield ("EXEC",)
+
+    def _probe_keys(self, client: RedisClient, set_name: str) -> Iterator[str]:
+        """Of a release 0, which there never is: one key, or in a cluster one on each primary."""
+        names = (keys.chunk(set_name, 0, index) for index in itertools.count(keys.MANIFEST))
+        if not isinstance(client, RedisCluster):
+            yield next(names)
+            return
+        left = {node.name for node in client.get_primaries()}  # type: ignore[no-untyped-call]
+        for name in itertools.islice(names, SLOTS):
+            node = client.get_node_from_key(name).name  # type: ignore[no-untyped-call]
+            if node in left:
+                left.remove(node)
+                yield name
+            if not left:
+                return
+
     def ping(self) -> None:
         """Raises Unavailable if Redis does not answer or refuses writes."""
-        with transient():
+        with self._telling():
             self._client.set(keys.PROBE, b"", xx=True)  # a write that writes nothing, as no such key exists
 
     def evicts(self) -> str:
-        """Redis's maxmemory-policy, unless it is noeviction or access rules forbid to ask."""
-        with transient():
+        """Redis's maxmemory-policy, unless it is noeviction or Redis does not let us ask."""
+        with self._telling():
             try:
                 return _policy(self._client.info("memory"))
-            except redis.exceptions.NoPermissionError:
+            except redis.ResponseError:
                 return ""
 
     def upload(self, set_name: str, sequence: int, manifest: bytes, chunks: Iterator[bytes]) -> None:
         """Write chunks, then the manifest."""
-        with transient():
+        with self._telling():
             for index, chunk in enumerate(chunks):
                 self._client.set(keys.chunk(set_name, sequence, index), chunk)
             self._last("SET", keys.manifest(set_name, sequence), manifest)
@@ -85,7 +150,7 @@ class RedisStore:
 
     def move_pointer(self, set_name: str, sequence: int) -> None:
         """Compare and set; then the notification, and with replicas, which an earlier try may not have reached, again."""
-        with transient():
+        with self._telling():
             if self._compare_and_set(keys.latest(set_name), sequence) or self._replicas:
                 self._last("PUBLISH", keys.channel(set_name), str(sequence))
 
@@ -110,12 +175,12 @@ class RedisStore:
 
     def latest(self, set_name: str) -> int:
         """Where the pointer points; 0 for nowhere."""
-        with transient():
+        with self._telling():
             return _sequence(_first(self._client, keys.latest(set_name), MAX_DIGITS))
 
     def manifest(self, set_name: str, sequence: int) -> bytes:
         """The manifest of a release. Raises NotFound."""
-        with transient():
+        with self._telling():
             value = _first(self._client, keys.manifest(set_name, sequence), MAX_MANIFEST_BYTES)
         if not 0 < len(value) <= MAX_MANIFEST_BYTES:
             raise NotFound(f"release {set_name}/{sequence}: not in Redis", field="sequence")
@@ -123,28 +188,30 @@ class RedisStore:
 
     def missing_chunks(self, set_name: str, sequence: int, manifest: bytes, sizes: Sequence[int]) -> list[int]:
         """Keys whose length is not what it should be, and the manifest if it differs."""
-        with transient():
+        with self._telling():
             names = [keys.chunk(set_name, sequence, index) for index in range(len(sizes))]
-            lengths = enumerate(zip(self._lengths(names), sizes, strict=True))
-            missing = [index for index, (length, size) in lengths if length != size]
+            missing = [index for index, whole in enumerate(self._whole(names, sizes)) if not whole]
             if _first(self._client, keys.manifest(set_name, sequence), len(manifest)) != manifest:
                 missing.append(keys.MANIFEST)
         return missing
 
-    def _lengths(self, names: Sequence[str]) -> Iterator[object]:
-        """STRLEN of each key, many in one go: a long vector has thousands of chunks. Of another type: an error, no number."""
+    def _whole(self, names: Sequence[str], sizes: Sequence[int]) -> Iterator[bool]:
+        """Whether each key is a string of its size: of its last byte and the one behind, there is one. Many in one go, as a
+        long vector has thousands of chunks; by GETRANGE, which everything here needs anyway."""
         for start in range(0, len(names), LENGTHS_EACH):
             with self._client.pipeline(transaction=False) as pipe:
-                for name in names[start : start + LENGTHS_EACH]:
-                    pipe.strlen(name)
-                for length in pipe.execute(raise_on_error=False):
-                    if isinstance(length, Exception) and not _is_wrong_type(length):
-                        raise length
-                    yield length
+                for name, size in zip(
+                    names[start : start + LENGTHS_EACH], sizes[start : start + LENGTHS_EACH], strict=True
+                ):
+                    pipe.getrange(name, size - 1, size)
+                for end in pipe.execute(raise_on_error=False):
+                    if isinstance(end, Exception) and not _is_wrong_type(end):
+                        raise end
+                    yield isinstance(end, bytes) and len(end) == 1
 
     def changed_chunks(self, set_name: str, sequence: int, sha256: Mapping[int, bytes]) -> list[int]:
         """Read chunks back and compare; at most a byte more of each than a chunk can have, whatever the store holds."""
-        with transient():
+        with self._telling():
             return [index for index, digest in sha256.items() if self._sha256(set_name, sequence, index) != digest]
 
     def _sha256(self, set_name: str, sequence: int, index: int) -> bytes:
@@ -152,22 +219,30 @@ class RedisStore:
 
     def restore(self, set_name: str, sequence: int, index: int, value: bytes) -> None:
         """Write one key again."""
-        with transient():
+        with self._telling():
             self._client.set(keys.chunk(set_name, sequence, index), value)
 
     def expire(self, set_name: str, sequence: int, chunk_count: int, grace_seconds: int) -> None:
         """Let an old release go after the grace time."""
-        with transient():
+        with self._telling():
             for index in range(keys.MANIFEST, chunk_count):
                 self._client.expire(keys.chunk(set_name, sequence, index), grace_seconds)
 
     def remove(self, set_name: str, sequences: Sequence[tuple[int, int]]) -> None:
         """Delete the pointer first, so that no reader is sent to keys that are going."""
-        with transient():
-            self._client.unlink(keys.latest(set_name))
+        with self._telling():
+            self._drop(keys.latest(set_name))
             for sequence, chunk_count in sequences:
                 for index in range(keys.MANIFEST, chunk_count):
-                    self._client.unlink(keys.chunk(set_name, sequence, index))
+                    self._drop(keys.chunk(set_name, sequence, index))
+
+    def _drop(self, key: str) -> None:
+        try:
+            self._client.unlink(key)
+        except redis.ResponseError as error:
+            if not refused_command(error):
+                raise
+            self._client.set(key, b"", px=1)  # which a delivery has to be allowed anyway
 
 
 def _policy(information: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from veilset.core.encodings.bloom.planning.planner import Plan
 from veilset.core.privacy.budget import format_delta
 from veilset.core.release import wire
@@ -31,14 +33,16 @@ def set_message(description: SetDescription) -> pb.MembershipSet:
     )
 
 
-def release_message(release: StoredRelease) -> pb.Release:
-    """A release with its manifest."""
+def release_message(release: StoredRelease, delays: Mapping[str, str]) -> pb.Release:
+    """A release with its manifest. delays: why releases of a set are not delivered."""
+    pending = release.state is ReleaseState.PENDING
     return pb.Release(
         set_name=release.set_name,
         sequence=release.sequence,
         state=_RELEASE_STATES[release.state],
         manifest=release_pb2.SignedHeader.FromString(release.manifest),
         request_id=release.request_id,
+        delayed_by=delays.get(release.set_name, "") if pending else "",
     )
 
 

@@ -130,19 +130,23 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
                 remaining / 2, self._publish_wait_seconds
             )  # without a deadline there is no end of time remaining
             release = self._pending.deliver(release, wait, current_call())
-        return pb.PublishReleaseResponse(release=release_message(release))
+        return pb.PublishReleaseResponse(release=release_message(release, self._use.delivery.delays))
 
     def _charge(self, request: pb.PublishReleaseRequest) -> StoredRelease:
         publishing = self._use.publishing
         count = CountPurchase(request.count.epsilon, request.count.delta) if request.HasField("count") else None
         found = publishing.find(request.set_name, request.request_id, count)
-        return publishing.charge(request.set_name, request.request_id, count) if found is None else found
+        if found is not None:
+            return found
+        if not request.although_pending:
+            self._use.delivery.refuse_while_delayed(request.set_name)
+        return publishing.charge(request.set_name, request.request_id, count)
 
     def GetRelease(self, request: pb.GetReleaseRequest, context: Context) -> pb.GetReleaseResponse:
         sequence = check_integer("sequence", request.sequence, 0, MAX_SEQUENCE)
         with self._place():
             release = self._get_release(request.set_name, sequence)
-        return pb.GetReleaseResponse(release=release_message(release))
+        return pb.GetReleaseResponse(release=release_message(release, self._use.delivery.delays))
 
     def _get_release(self, set_name: str, sequence: int) -> StoredRelease:
         try:
@@ -158,7 +162,8 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
             if not found:
                 self._use.ledger.get_set(request.set_name)
         return pb.ListReleasesResponse(
-            releases=[release_message(release) for release in found], next_page_token=next_token
+            releases=[release_message(release, self._use.delivery.delays) for release in found],
+            next_page_token=next_token,
         )
 
     def GetBudget(self, request: pb.GetBudgetRequest, context: Context) -> pb.GetBudgetResponse:

@@ -14,7 +14,7 @@ import structlog
 
 from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import open_manifest
-from veilset.errors import NotFound, ReleaseRejected, StateCorrupted
+from veilset.errors import NotFound, ReleaseRejected, StateCorrupted, StoreMisconfigured, Unavailable
 from veilset_server.ports import Ledger, ReleaseStore, VectorStore
 from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.usecases.locks import KeyedLocks
@@ -49,6 +49,8 @@ class Delivery:
         self.stopping = False
         self._listeners: list[tuple[str, Callable[[], object]]] = []
         self._listening = threading.Lock()
+        self.delays: dict[str, str] = {}
+        """Why the last delivery of a set failed, in a sentence; only of sets where it did."""
 
     def deliver_pending(self, set_name: str | None = None) -> int:
         """Deliver what is charged but not visible, oldest first; returns how many. What the store does not take stays
@@ -57,10 +59,37 @@ class Delivery:
         outage = Outage()
         for release in self._ledger.releases_in_state(ReleaseState.PENDING):
             if set_name in (None, release.set_name) and release.set_name not in outage.sets:
-                with outage.of(release.set_name):
+                with outage.of(release.set_name), self._noting(release.set_name):
                     delivered += self._deliver(release)
         outage.tell()
         return delivered
+
+    @contextmanager
+    def _noting(self, set_name: str) -> Iterator[None]:
+        try:
+            yield
+        except Unavailable as error:
+            self.delays[set_name] = error.message
+            raise
+        self.delays.pop(set_name, None)
+
+    def refuse_while_delayed(self, set_name: str) -> None:
+        """Before a charge: deliver what is charged already. Raises Unavailable or StoreMisconfigured where that fails, since a
+        further release of the set would stay behind as well."""
+        waiting = [
+            release for release in self._ledger.releases_in_state(ReleaseState.PENDING) if release.set_name == set_name
+        ]
+        if not waiting:
+            return
+        try:
+            self.deliver_pending(set_name)
+        except Unavailable as error:
+            raise type(error)(
+                f"set {set_name}: nothing was charged, since release {waiting[0].sequence} is charged and Redis does not take it "
+                f"({error.message}); it is delivered once Redis does. To charge another all the same: --although-pending",
+                kind=error.details.get("kind", ""),
+                sequence=waiting[0].sequence,
+            ) from None
 
     def _deliver(self, release: StoredRelease) -> bool:
         with self.locks[release.set_name]:
@@ -71,14 +100,17 @@ class Delivery:
             try:
                 self._store.upload(name, sequence, release.manifest, self._restoring.chunks(release))
             except (StateCorrupted, ReleaseRejected) as error:  # charged and never visible: it stays charged
-                self._store.expire(name, sequence, chunk_count(release), self._grace_seconds)
+                with suppress(StoreMisconfigured):  # what was written of it may stay
+                    self._store.expire(name, sequence, chunk_count(release), self._grace_seconds)
                 self._mark(release, ReleaseState.LOST)
                 log.error("release lost", set=name, sequence=sequence, file=error.details.get("file", ""))  # noqa: TRY400
                 return False
             self._store.move_pointer(name, sequence)
-            self._expire_lost_before(release)
+            with suppress(StoreMisconfigured):
+                self._expire_lost_before(release)
             self._mark(release, ReleaseState.PUBLISHED)
-            self._retire(release.set_name)
+            with suppress(StoreMisconfigured):  # the next pass says so
+                self._retire(release.set_name)
             return True
 
     def _mark(self, release: StoredRelease, state: ReleaseState) -> None:
@@ -130,9 +162,11 @@ class Delivery:
         """
         checked = restored = 0
         outage = Outage()
-        self._store.ping()  # an outage is noticed, and logged by the worker, before anybody publishes
-        self._warn_of_eviction()
-        self._retire_overdue(set_name)
+        with outage.aside():
+            self._store.ping()  # an outage is noticed, and logged by the worker, before anybody publishes
+        with outage.aside():
+            self._warn_of_eviction()
+        self._retire_overdue(set_name, outage)
         published = self._ledger.releases_in_state(ReleaseState.PUBLISHED)
         releases = [release for release in reversed(published) if set_name in (None, release.set_name)]
         headers = [open_manifest(release.manifest) for release in releases]
@@ -170,11 +204,11 @@ class Delivery:
             log.warning("Redis may evict releases; set its maxmemory-policy to noeviction", policy=policy)
         self._eviction_policy = policy
 
-    def _retire_overdue(self, set_name: str | None) -> None:
+    def _retire_overdue(self, set_name: str | None, outage: Outage) -> None:
         """Retire what a crash left between a release's mark and the retirement of its predecessors."""
         counts = Counter(release.set_name for release in self._ledger.releases_in_state(ReleaseState.PUBLISHED))
         for name in [name for name, count in counts.items() if count > self._keep and set_name in (None, name)]:
-            with self.locks[name]:
+            with outage.aside(), self.locks[name]:
                 self._retire(name)
 
     def _restore(self, release: StoredRelease, header: ReleaseHeader, compare: Collection[int]) -> int:

@@ -78,7 +78,7 @@ class DeliveryWorker:
             except VeilsetError as error:
                 lasting = isinstance(error, StoreMisconfigured)  # somebody has to change a setting
                 level = log.error if lasting else log.warning
-                level("delivery delayed", reason=error.reason, kind=error.details.get("kind", ""))
+                level("delivery delayed", reason=error.reason, kind=error.details.get("kind", ""), cause=error.message)
                 idle = LONGEST_PAUSE if lasting else pause
                 pause = min(2 * pause, LONGEST_PAUSE)
             except Exception as error:  # noqa: BLE001 - the thread must outlive what nobody foresaw

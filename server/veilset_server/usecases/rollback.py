@@ -62,9 +62,9 @@ class RollbackGuard:
 
     def check(self, set_name: str, account_name: str) -> None:
         """Raises StateRolledBack if a release of this set, or a charge to its account, is known that the ledger lacks;
-        FailedPrecondition if Redis points at a release that this service did not sign; Unavailable without Redis, or with
-        one that takes no writes."""
-        self._store.ping()
+        FailedPrecondition if Redis points at a release that this service did not sign; StoreMisconfigured and
+        Unavailable where Redis would not take a release."""
+        self._store.probe(set_name)
         loss = self.loss(set_name, account_name)
         if loss is not None:
             raise StateRolledBack(
