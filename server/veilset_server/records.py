@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from veilset.core.params import FilterParameters, Normalization, PrivacyParameters
+from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,15 @@ class Charged:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A budget account; outlives the sets that are charged to it."""
+    """A budget account; outlives the sets that are charged to it.
+
+    adjacency, elements_per_user: relation and unit of every release that is charged to it; for sums of ε over releases that
+    promise different things promise nothing.
+    """
 
     name: str
+    adjacency: Adjacency
+    elements_per_user: int
     total_nano_epsilon: int
     spent_nano_epsilon: int
     total_delta: Fraction

@@ -205,6 +205,10 @@ EDITS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "parameter changed": lambda plain: plain.execute(
         "UPDATE sets SET description = replace(description, '1.0', '2.0')"
     ),
+    "account's relation changed": lambda plain: _without_triggers(
+        plain, "UPDATE accounts SET adjacency = 'replace-one'"
+    ),
+    "account's unit changed": lambda plain: _without_triggers(plain, "UPDATE accounts SET elements_per_user = 3"),
     "set brought back": lambda plain: plain.execute("UPDATE sets SET deleted = 0"),
     "vector's root changed": lambda plain: plain.execute("UPDATE vector_roots SET root = x''"),
     "upload accepted": lambda plain: plain.execute("UPDATE uploads SET state = 'merging' WHERE state = 'open'"),

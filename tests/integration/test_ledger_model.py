@@ -33,6 +33,7 @@ class LedgerModel(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="ledger-model-"))
         self.clock = StoppedClock()
         self.account_of: dict[str, str] = {}
+        self.bound: dict[str, str] = {}
         self.budget: dict[str, tuple[int, Fraction]] = {}
         self.spent: dict[str, tuple[int, Fraction]] = {}
         self.sequence: dict[str, int] = {"a": 0, "b": 0}
@@ -49,7 +50,12 @@ class LedgerModel(RuleBasedStateMachine):
         except AlreadyExists:
             assert name in self.account_of
             return
+        except FailedPrecondition:
+            assert name not in self.account_of
+            assert self.bound[name] != account
+            return
         assert name not in self.account_of
+        assert self.bound.setdefault(name, account) == account
         self.account_of[name] = account
         self.budget.setdefault(account, (epsilon, delta))
         self.spent.setdefault(account, (0, Fraction(0)))

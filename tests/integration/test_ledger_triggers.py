@@ -80,7 +80,8 @@ def execute(ledger: SqliteLedger, statement: str) -> None:
             "cannot be lowered",
         ),
         ("INSERT INTO budgets SELECT 9, account, 5000000000, '1', reason, at_us, chain FROM budgets", "at their end"),
-        ("DELETE FROM accounts", "FOREIGN KEY"),
+        ("DELETE FROM accounts", "cannot be deleted"),
+        ("UPDATE accounts SET adjacency = 'replace-one'", "keeps its relation and unit"),
         ("DELETE FROM sets", "marked as deleted"),
         ("DELETE FROM releases", "cannot be deleted"),
         ("UPDATE releases SET manifest = x'00'", "keeps its manifest"),
@@ -121,10 +122,10 @@ def test_a_transaction_that_raises_has_changed_nothing(ledger: SqliteLedger) -> 
 
     def fail_half_way() -> None:
         with ledger._file.transaction() as transaction:
-            transaction.execute("INSERT INTO accounts (name) VALUES ('half')")
+            transaction.execute("INSERT INTO accounts VALUES ('half', 'add-remove', 1, x'')")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_half_way()
-    execute(ledger, "INSERT INTO accounts (name) VALUES ('half')")
+    execute(ledger, "INSERT INTO accounts VALUES ('half', 'add-remove', 1, x'')")
     assert add_set(ledger, "next").set_id == 2

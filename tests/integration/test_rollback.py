@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names
-from storage_examples import StoppedClock, add_set, charge_of, new_ledger, publish
+from storage_examples import MAX_SETS, StoppedClock, add_set, charge_of, new_ledger, publish
 
 from harness.log_hooks import logs_left_alone
 from veilset.core.privacy.budget import NANO, charge_delta
@@ -79,7 +80,8 @@ def test_what_others_charge_to_the_account_hides_no_loss(others: int, rolled_bac
     desk = rolled_back
     desk.anchor.sequences.clear()
     desk.anchor.accounts.clear()
-    beside = add_set(desk.ledger, "beside", "set")
+    description = replace(desk.ledger.get_set("set").description, name="beside")
+    beside = desk.ledger.create_set(description, NANO, charge_delta(1e-6), MAX_SETS)
     for number in range(others):
         publish(desk.ledger, beside, f"b{number}", charge_of())
     with pytest.raises(StateRolledBack) as refused:

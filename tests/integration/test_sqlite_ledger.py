@@ -9,10 +9,12 @@ from contextlib import closing
 from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from storage_examples import (
     LEDGER_ID,
+    MAX_SETS,
     StoppedClock,
     add_set,
     charge_of,
@@ -23,7 +25,7 @@ from storage_examples import (
     release_of,
 )
 
-from veilset.core.params import FilterParameters, PrivacyParameters
+from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import (
     AlreadyExists,
@@ -279,6 +281,38 @@ def test_an_account_is_shared_and_outlives_its_sets(ledger: SqliteLedger) -> Non
     account = ledger.get_account("team")
     assert (account.total_nano_epsilon, account.spent_nano_epsilon, account.charges) == (3 * NANO, 3 * NANO, 3)
     assert [release.set_id for release in ledger.list_releases("a", 0, 9)] == [again.set_id, first.set_id]
+
+
+def test_a_name_keeps_its_account_after_deletion(ledger: SqliteLedger) -> None:
+    """What readers hold of the deleted set was charged there; the refusal says what to do instead, and makes no account."""
+    publish(ledger, add_set(ledger, "a", account="first", epsilon=3), "r", charge_of())
+    ledger.delete_set("a")
+    with pytest.raises(
+        FailedPrecondition, match=r"^account: the name a belongs to the budget account first for good.*raise"
+    ):
+        add_set(ledger, "a", account="second", epsilon=3)
+    with pytest.raises(NotFound):
+        ledger.get_account("second")
+    assert publish(ledger, add_set(ledger, "a", account="first"), "r", charge_of()).sequence == 2
+    assert ledger.get_account("first").spent_nano_epsilon == 2 * NANO
+    with pytest.raises(AlreadyExists):
+        add_set(ledger, "a", account="second")
+
+
+@pytest.mark.parametrize(("field", "other"), [("adjacency", Adjacency.REPLACE_ONE), ("elements_per_user", 3)])
+def test_an_account_sums_releases_of_one_relation_and_unit(ledger: SqliteLedger, field: str, other: Any) -> None:
+    """A set that promises something else cannot join it, whatever became of those that it was made for."""
+    add_set(ledger, "a", account="team")
+    ledger.delete_set("a")
+    own = ledger.get_account("team")
+    assert (own.adjacency, own.elements_per_user) == (Adjacency.ADD_REMOVE, 2)
+    wanted = description("b", "team")
+    wanted = replace(wanted, privacy=replace(wanted.privacy, **{field: other}))
+    with pytest.raises(
+        FailedPrecondition, match=f"^{field}: budget account team sums .* {getattr(own, field)} only.*{other}"
+    ):
+        ledger.create_set(wanted, NANO, charge_delta(1e-6), MAX_SETS)
+    assert ledger.get_account("team") == own
 
 
 def test_a_deleted_set_cannot_be_charged_and_its_releases_rest(ledger: SqliteLedger) -> None:

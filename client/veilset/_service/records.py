@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from veilset.core.params import FilterParameters, Normalization, PrivacyParameters
+from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
 from veilset.core.privacy.budget import NANO, format_delta, parse_delta
 from veilset.core.release import wire
 from veilset.core.release.header import ReleaseHeader, decode_header
@@ -41,7 +41,10 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A budget account; epsilon in units, delta as exact decimal text."""
+    """A budget account; epsilon in units, delta as exact decimal text.
+
+    adjacency, elements_per_user: relation and unit of every release that is charged to it.
+    """
 
     account: str
     epsilon_total: float
@@ -51,6 +54,8 @@ class Budget:
     delta_spent: str
     delta_left: str
     charges: int
+    adjacency: Adjacency
+    elements_per_user: int
 
 
 class Reconciled(NamedTuple):
@@ -108,4 +113,6 @@ def budget_record(message: pb.Budget) -> Budget:
         delta_spent=message.spent_delta,
         delta_left=format_delta(parse_delta(message.total_delta) - parse_delta(message.spent_delta)),
         charges=message.charges,
+        adjacency=wire.from_number("adjacency", wire.ADJACENCY, message.adjacency),
+        elements_per_user=message.elements_per_user,
     )

@@ -55,6 +55,8 @@ def budget_message(account: Account) -> pb.Budget:
         total_delta=format_delta(account.total_delta),
         spent_delta=format_delta(account.spent_delta),
         charges=account.charges,
+        adjacency=wire.to_number(wire.ADJACENCY, account.adjacency),  # type: ignore[arg-type]
+        elements_per_user=account.elements_per_user,
     )
 
 

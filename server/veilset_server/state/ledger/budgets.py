@@ -9,13 +9,13 @@ import sqlite3
 from dataclasses import dataclass
 from fractions import Fraction
 
-from veilset.core.params import check_integer, check_name
+from veilset.core.params import Adjacency, PrivacyParameters, check_integer, check_name
 from veilset.core.privacy.budget import format_delta, parse_delta
-from veilset.errors import InvalidInput, NotFound, StateCorrupted
+from veilset.errors import FailedPrecondition, InvalidInput, NotFound, StateCorrupted
 from veilset_server.records import Account, Charge
 from veilset_server.state.budget_refusal import budget_exceeded
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
-from veilset_server.state.ledger.seals import Value, first_link, next_link
+from veilset_server.state.ledger.seals import Row, Value, first_link, next_link, seal
 
 MAX_NANO_EPSILON = 10**18
 """Of a budget or a charge; two of them stay below SQLite's 2^63."""
@@ -51,24 +51,66 @@ class ChargeEntry:
     at_us: int
 
 
-def account_exists(transaction: sqlite3.Connection, name: str) -> bool:
-    """Whether the account was ever made."""
-    return transaction.execute("SELECT 1 FROM accounts WHERE name = ?", (name,)).fetchone() is not None
+SELECT_ACCOUNTS = "SELECT name, adjacency, elements_per_user, seal FROM accounts"
+
+
+def account_from_row(row: Row) -> tuple[Adjacency, int]:
+    """Relation and unit in a row of `SELECT_ACCOUNTS`. Raises StateCorrupted."""
+    name, adjacency, elements_per_user, stored_seal = row
+    if seal(*row[:-1]) != stored_seal:
+        raise StateCorrupted(f"{LEDGER_NAME}: the row of account {name} is damaged", file=LEDGER_NAME)
+    with damage(LEDGER_NAME):
+        return Adjacency(adjacency), elements_per_user
+
+
+def join_account(
+    transaction: sqlite3.Connection,
+    name: str,
+    privacy: PrivacyParameters,
+    nano_epsilon: int,
+    delta: Fraction,
+    at_us: int,
+) -> None:
+    """Make the account with its first budget, or let a set that promises ``privacy`` join the one that there is.
+
+    Raises InvalidInput, and FailedPrecondition if releases of that relation or unit cannot be summed with the account's.
+    """
+    check_name("account", name)
+    row = transaction.execute(f"{SELECT_ACCOUNTS} WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        values = (name, str(privacy.adjacency), privacy.elements_per_user)
+        transaction.execute("INSERT INTO accounts VALUES (?, ?, ?, ?)", (*values, seal(*values)))
+        _append_budget(transaction, name, nano_epsilon, delta, "account made", at_us)
+        return
+    adjacency, elements_per_user = account_from_row(row)
+    for field, own, asked in (
+        ("adjacency", adjacency, privacy.adjacency),
+        ("elements_per_user", elements_per_user, privacy.elements_per_user),
+    ):
+        if own != asked:
+            raise FailedPrecondition(
+                f"{field}: budget account {name} sums releases with {field} {own} only, so a set with {asked} cannot join it; "
+                f"give the set {own}, or an account of its own",
+                field=field,
+            )
 
 
 def read_account(transaction: sqlite3.Connection, name: str) -> Account:
     """Raises NotFound."""
+    made = transaction.execute(f"{SELECT_ACCOUNTS} WHERE name = ?", (name,)).fetchone()
     total = transaction.execute(
         "SELECT total_nano_epsilon, total_delta FROM budgets WHERE account = ? ORDER BY position DESC LIMIT 1", (name,)
     ).fetchone()
-    if total is None:
+    if made is None or total is None:
         raise NotFound("account: no budget account of that name", field="account")
     spent = transaction.execute(
         "SELECT spent_nano_epsilon, spent_delta FROM charges WHERE account = ? ORDER BY position DESC LIMIT 1", (name,)
     ).fetchone() or (0, "0")
     (count,) = transaction.execute("SELECT COUNT(*) FROM charges WHERE account = ?", (name,)).fetchone()
     with damage(LEDGER_NAME):
-        return Account(name, total[0], spent[0], parse_delta(total[1]), parse_delta(spent[1]), count)
+        return Account(
+            name, *account_from_row(made), total[0], spent[0], parse_delta(total[1]), parse_delta(spent[1]), count
+        )
 
 
 def read_spent(transaction: sqlite3.Connection) -> dict[str, tuple[int, Fraction]]:
@@ -79,15 +121,6 @@ def read_spent(transaction: sqlite3.Connection) -> dict[str, tuple[int, Fraction
     )
     with damage(LEDGER_NAME):
         return {name: (nano, parse_delta(delta)) for name, nano, delta in transaction.execute(query)}
-
-
-def make_account(
-    transaction: sqlite3.Connection, name: str, nano_epsilon: int, delta: Fraction, reason: str, at_us: int
-) -> None:
-    """A new account with its first budget. Raises InvalidInput."""
-    check_name("account", name)
-    transaction.execute("INSERT INTO accounts (name) VALUES (?)", (name,))
-    _append_budget(transaction, name, nano_epsilon, delta, reason, at_us)
 
 
 def raise_account(

@@ -40,6 +40,7 @@ _VERSION_1 = (
         seal BLOB NOT NULL
     ) STRICT""",
     "CREATE UNIQUE INDEX live_set_names ON sets (name) WHERE deleted = 0",
+    "CREATE INDEX set_names ON sets (name)",
     """CREATE TRIGGER sets_stay BEFORE DELETE ON sets
         BEGIN SELECT RAISE(ABORT, 'sets are marked as deleted, so that no set_id comes again'); END""",
     """CREATE TABLE uploads (
@@ -52,7 +53,16 @@ _VERSION_1 = (
         PRIMARY KEY (set_id, upload_id)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX uploads_under_way ON uploads (state, set_id) WHERE state <> 'finished'",
-    "CREATE TABLE accounts (name TEXT NOT NULL PRIMARY KEY) STRICT, WITHOUT ROWID",
+    """CREATE TABLE accounts (
+        name TEXT NOT NULL PRIMARY KEY,
+        adjacency TEXT NOT NULL,
+        elements_per_user INTEGER NOT NULL CHECK (elements_per_user >= 1),
+        seal BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TRIGGER accounts_not_changed BEFORE UPDATE ON accounts
+        BEGIN SELECT RAISE(ABORT, 'an account keeps its relation and unit'); END""",
+    """CREATE TRIGGER accounts_not_deleted BEFORE DELETE ON accounts
+        BEGIN SELECT RAISE(ABORT, 'accounts cannot be deleted'); END""",
     """CREATE TABLE budgets (
         position INTEGER PRIMARY KEY,
         account TEXT NOT NULL REFERENCES accounts (name),

@@ -19,7 +19,7 @@ from veilset.core.params import (
     PrivacyParameters,
     check_name,
 )
-from veilset.errors import AlreadyExists, LimitExceeded, NotFound, StateCorrupted
+from veilset.errors import AlreadyExists, FailedPrecondition, LimitExceeded, NotFound, StateCorrupted
 from veilset_server.limits import exceeded
 from veilset_server.records import SetDescription, StoredSet
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
@@ -31,10 +31,7 @@ SELECT_SETS = "SELECT set_id, name, account, description, proven_size, deleted, 
 def insert_set(
     transaction: sqlite3.Connection, description: SetDescription, max_sets: int, max_sets_of_owner: int | None = None
 ) -> StoredSet:
-    """A new set under a new id; its account has to exist. Raises InvalidInput, AlreadyExists, LimitExceeded."""
-    check_name("name", description.name)
-    if transaction.execute("SELECT 1 FROM sets WHERE name = ? AND deleted = 0", (description.name,)).fetchone():
-        raise AlreadyExists(f"set {description.name}: exists already", field="name")
+    """A new set under a new id; its account has to exist, and its name to be free. Raises LimitExceeded."""
     (live,) = transaction.execute("SELECT COUNT(*) FROM sets WHERE deleted = 0").fetchone()
     if live >= max_sets:
         raise LimitExceeded(f"sets: this service holds at most {max_sets}", limit=max_sets)
@@ -44,6 +41,26 @@ def insert_set(
     row = _to_row(stored, deleted=False)
     transaction.execute("INSERT INTO sets VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
     return stored
+
+
+def check_name_is_free(transaction: sqlite3.Connection, name: str, account: str) -> None:
+    """A name keeps its account after its set was deleted, as what readers still hold of that set was charged there.
+
+    Raises InvalidInput, AlreadyExists, and FailedPrecondition if sets of that name were charged to another account.
+    """
+    check_name("name", name)
+    query = "SELECT account, deleted FROM sets WHERE name = ? ORDER BY deleted LIMIT 1"
+    bound, deleted = transaction.execute(query, (name,)).fetchone() or (account, 1)
+    if not deleted:
+        raise AlreadyExists(f"set {name}: exists already", field="name")
+    if bound != account:
+        raise FailedPrecondition(
+            f"account: the name {name} belongs to the budget account {bound} for good, where its earlier releases were charged. "
+            f"Create the set with --account {bound}, and raise that budget if need be: veilset budget --account {bound} "
+            "--raise-epsilon … --reason …; or take a name that was never used",
+            field="account",
+            account=bound,
+        )
 
 
 def _owned_sets(transaction: sqlite3.Connection, owner: str) -> int:

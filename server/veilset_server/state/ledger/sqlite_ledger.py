@@ -107,15 +107,15 @@ class SqliteLedger:
         max_sets_of_owner: int | None = None,
     ) -> StoredSet:
         with self._file.transaction() as transaction:
-            if not ledger_budgets.account_exists(transaction, description.account):
-                ledger_budgets.make_account(
-                    transaction,
-                    description.account,
-                    budget_nano_epsilon,
-                    budget_delta,
-                    "account made",
-                    description.created_at_us,
-                )
+            ledger_sets.check_name_is_free(transaction, description.name, description.account)
+            ledger_budgets.join_account(
+                transaction,
+                description.account,
+                description.privacy,
+                budget_nano_epsilon,
+                budget_delta,
+                description.created_at_us,
+            )
             stored = ledger_sets.insert_set(transaction, description, max_sets, max_sets_of_owner)
             ledger_vectors.write_root(transaction, stored.set_id, b"")
             return stored

@@ -16,7 +16,13 @@ from typing import Any
 
 from veilset.core.privacy.budget import parse_delta
 from veilset.errors import StateCorrupted
-from veilset_server.state.ledger.budgets import BUDGET_COLUMNS, CHARGE_COLUMNS, read_ledger_id
+from veilset_server.state.ledger.budgets import (
+    BUDGET_COLUMNS,
+    CHARGE_COLUMNS,
+    SELECT_ACCOUNTS,
+    account_from_row,
+    read_ledger_id,
+)
 from veilset_server.state.ledger.seals import Value, first_link, next_link
 from veilset_server.state.ledger.sets import SELECT_SETS, set_from_row
 from veilset_server.state.ledger.uploads import SELECT_UPLOADS, upload_from_row
@@ -49,6 +55,8 @@ def verify_ledger(transaction: sqlite3.Connection, path: Path, ledger_id: str) -
     for row in _chained(transaction, path, "charges", CHARGE_COLUMNS, ledger_id):
         _add_charge(path, row, sums[row["account"]], sequences)
     _check_releases(transaction, path)
+    for row in transaction.execute(SELECT_ACCOUNTS):
+        account_from_row(row)
     for row in transaction.execute(SELECT_SETS):
         set_from_row(row)
     for row in transaction.execute(SELECT_UPLOADS):
