@@ -11,6 +11,7 @@ import structlog
 
 from veilset._service.endpoint import host_and_port
 from veilset.errors import Unavailable
+from veilset_server.locks import KeyedLocks
 from veilset_server.metrics.monitoring import Monitoring
 from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.redis.embedded_valkey import EmbeddedValkey
@@ -24,7 +25,7 @@ from veilset_server.rpc.service import MembershipService, UseCases
 from veilset_server.rpc.serving import Serving
 from veilset_server.rpc.shares import Shares
 from veilset_server.rpc.tls import ServerCertificates
-from veilset_server.rpc.upload import Uploads
+from veilset_server.rpc.upload import UploadCalls
 from veilset_server.settings import Settings
 from veilset_server.signals import Signals, end_in_time
 from veilset_server.state.anchor import open_anchor
@@ -34,13 +35,12 @@ from veilset_server.state.opened_state import OpenedState, open_state
 from veilset_server.state.signing_keys import SigningKeys
 from veilset_server.usecases.abandoned_uploads import AbandonedUploads
 from veilset_server.usecases.budgets import Budgets
+from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.delivery_worker import DeliveryWorker
-from veilset_server.usecases.ingest import Ingest
-from veilset_server.usecases.locks import KeyedLocks
-from veilset_server.usecases.merging import Merging
 from veilset_server.usecases.recovery import recover
 from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.sets import SetLimits, Sets
+from veilset_server.usecases.uploads import Uploads
 
 LAST_WORDS_SECONDS = 5.0
 
@@ -84,9 +84,11 @@ def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         anchor = stack.enter_context(open_anchor(path, settings.state))
         anchor.bind(state.ledger.bind_anchor(anchor.anchor_id))
         store = watch.store(redis_store)
-        use_cases, ingest, merging = _wire(settings, state, clock, keys, store, watch, watch.anchor(anchor), revive)
-        recover(state.ledger, state.files, merging, use_cases.guard)
-        watch.refusing(lambda: state.refusing | merging.refusing)
+        use_cases, uploads, compactor = _wire(settings, state, clock, keys, store, watch, watch.anchor(anchor), revive)
+        recover(state.ledger, state.artefacts, use_cases.guard)
+        watch.refusing(lambda: state.refusing | compactor.refusing)
+        compactor.start()
+        stack.callback(compactor.stop)
         if settings.redis is None:  # it starts empty: readers who come back must not find it so
             with suppress(Unavailable):
                 use_cases.delivery.reconcile()
@@ -94,7 +96,9 @@ def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         stack.callback(use_cases.worker.stop)
         # Uploads have places of their own, since other calls may all be waiting for a Redis that hangs.
         places, upload_places = (Shares(settings.workers, settings.workers // 2) for _ in range(2))
-        service = MembershipService(use_cases, Uploads(ingest, upload_places), places, settings.publish_wait_seconds)
+        service = MembershipService(
+            use_cases, UploadCalls(uploads, upload_places), places, settings.publish_wait_seconds
+        )
         calls = stack.enter_context(OpenCalls())
         allowances, seconds = Allowances(settings.limits), settings.idle_seconds
         serving = Serving(credentials, allowances, calls, watch.observers, served_methods(), seconds)
@@ -127,22 +131,22 @@ def _wire(
     watch: Monitoring,
     anchor: Anchor,
     revive: Callable[[], bool] | None,
-) -> tuple[UseCases, Ingest, Merging]:
-    ledger, files, entropy, set_locks = state.ledger, state.files, OsEntropy(), KeyedLocks()
+) -> tuple[UseCases, Uploads, Compactor]:
+    ledger, runs, artefacts, entropy, set_locks = state.ledger, state.runs, state.artefacts, OsEntropy(), KeyedLocks()
     guard = RollbackGuard(ledger, store, anchor, keys)
-    delivery = watch.delivery(ledger, files, store, settings.keep_releases, settings.grace_seconds)
-    merging = Merging(ledger, files, set_locks)
+    delivery = watch.delivery(ledger, artefacts, store, settings.keep_releases, settings.grace_seconds)
+    compactor = Compactor(ledger, runs)
     idle_seconds = settings.abandoned_upload_hours * 3600
-    abandoned = AbandonedUploads(ledger, files, IdleFile(state.folder.path), idle_seconds)
-    ingest = Ingest(ledger, files, set_locks, merging, abandoned, settings.limits)
+    abandoned = AbandonedUploads(ledger, runs, IdleFile(state.folder.path), idle_seconds)
+    uploads = Uploads(ledger, runs, compactor, guard, abandoned, clock, settings.limits)
     limits = SetLimits(settings.max_bits, settings.max_sets, settings.limits.max_sets_per_principal)
     use_cases = UseCases(
         ledger=ledger,
-        sets=Sets(ledger, files, entropy, clock, set_locks, delivery, guard, limits),
+        sets=Sets(ledger, runs, artefacts, entropy, clock, set_locks, delivery, guard, limits),
         budgets=Budgets(ledger, clock),
-        publishing=watch.publishing(ledger, files, entropy, clock, keys, set_locks, merging, guard),
+        publishing=watch.publishing(ledger, runs, artefacts, entropy, clock, keys, set_locks, compactor, guard),
         guard=guard,
         delivery=delivery,
-        worker=DeliveryWorker(delivery, settings.reconcile_seconds, ingest.drop_abandoned, revive),
+        worker=DeliveryWorker(delivery, settings.reconcile_seconds, uploads.housekeeping, revive),
     )
-    return use_cases, ingest, merging
+    return use_cases, uploads, compactor

@@ -1,4 +1,4 @@
-"""What the service remembers, as frozen records. Nothing here but `Upload` and `StoredSet.proven_size` depends on data."""
+"""What the service remembers, as frozen records. Nothing here but uploads and runs depends on data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.params import Adjacency, FilterParameters, Normalization, Operation, PrivacyParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,53 +33,99 @@ class SetDescription:
 
 @dataclass(frozen=True, slots=True)
 class StoredSet:
-    """A set in the ledger. ``set_id`` is never reused, so a re-created set shares no file with the deleted one.
-
-    proven_size: a lower bound on the number of distinct elements of finished uploads; secret, for the min_size check.
-    """
+    """A set in the ledger. ``set_id`` is never reused, so a re-created set shares no file with the deleted one."""
 
     set_id: int
     description: SetDescription
-    proven_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class VectorRecord:
-    """What the ledger says that a set's raw vector has to be; secret.
-
-    root: SHA-256 of the vector's checksums as the last finished upload left them; b"" if none is finished; None if the ledger
-    is from before it kept this and has not yet taken it on. accepted: ids of the uploads between accepted and finished.
-    """
-
-    root: bytes | None
-    accepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UploadQuota:
-    """How many uploads may be open. prefixes: what the ids of one principal's uploads begin with; "" means all uploads."""
+    """How many uploads may be open. prefix: what the ids of one principal's uploads begin with; "" means all uploads."""
 
-    prefixes: tuple[str, ...]
+    prefix: str
     own: int
     everybody: int
 
 
 class UploadState(StrEnum):
-    """open → merging (finish accepted and on disk) → finished (part of the raw vector)."""
+    """open → finished (part of the set); a part of an upload is sealed in between."""
 
     OPEN = "open"
-    MERGING = "merging"
+    SEALED = "sealed"
     FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One producer's upload into one set; ``count`` is its number of elements once finish was accepted."""
+    """One producer's upload into one set, or one part of it (part 0: the upload itself).
+
+    serial: of its spool. count, checksum: of a sealed part or, the count alone, of a finished upload.
+    """
 
     set_id: int
     upload_id: str
+    part: int
+    serial: int
+    operation: Operation
     state: UploadState
     count: int
+    checksum: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPart:
+    """A part as finish lists it. checksum: XXH3-128 of its digests in the order sent."""
+
+    part: int
+    count: int
+    checksum: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A file of a run. name: below the state folder. sent: digests sent. checksum: of all that is in it."""
+
+    name: str
+    sent: int
+    checksum: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run: what one upload of ``operation`` brought, or what several were folded into (operation None).
+
+    number: its place in the order of finish. removes: whether any upload in it was a removal.
+    """
+
+    number: int
+    operation: Operation | None
+    files: tuple[RunFile, ...]
+    removes: bool
+
+    @property
+    def sent(self) -> int:
+        """How many digests were sent in it, repeats counted."""
+        return sum(file.sent for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallUpload:
+    """An upload that is still in the ledger; digests: shape (n,), dtype uint64. number: its place in the order of finish."""
+
+    number: int
+    operation: Operation
+    digests: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class SmallBatch:
+    """An upload that comes in one call."""
+
+    set_name: str
+    upload_id: str
+    operation: Operation
+    digests: bytes
 
 
 class ReleaseState(StrEnum):

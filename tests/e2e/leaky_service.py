@@ -15,7 +15,7 @@ def plant() -> None:
     """Put the faults in place."""
     from veilset.core.elements.hashing import digests
     from veilset.core.encodings.bloom.response import perturb
-    from veilset_server.usecases import element_session, publishing
+    from veilset_server.usecases import noisy_vector, upload_session
 
     def broken_digests(elements: Sequence[bytes], *rest: Any) -> Any:
         if BREAK in elements:
@@ -27,8 +27,8 @@ def plant() -> None:
             raise RuntimeError(f"cannot perturb {bytes(vector).hex()}, {int(vector.sum())} in all")
         return perturb(vector, bits, *rest)
 
-    vars(element_session).update(digests=broken_digests)
-    vars(publishing).update(perturb=broken_perturb)
+    vars(upload_session).update(digests=broken_digests)
+    vars(noisy_vector).update(perturb=broken_perturb)
 
 
 if __name__ == "__main__":

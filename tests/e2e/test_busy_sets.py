@@ -1,4 +1,4 @@
-"""A set that is merging, or whose deletion waits for Redis, holds up nobody but itself."""
+"""A set that is published, or whose deletion waits for Redis, holds up nobody but itself."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from harness.service_process import ServiceProcess
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
-PROGRAM = str(Path(__file__).with_name("held_merges.py"))
+PROGRAM = str(Path(__file__).with_name("held_publishes.py"))
 
 _numbers = itertools.count(1)
 
 
 @contextmanager
-def held_merge(file: Path, stub: MembershipServiceStub, set_name: str) -> Iterator[None]:
-    """The block in which an upload is being merged into the set."""
+def held_publish(file: Path, stub: MembershipServiceStub, set_name: str) -> Iterator[None]:
+    """The block in which the set is being published."""
     file.touch()
     with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(upload, stub, set_name, [[b"late"]], "late")
+        request = pb.PublishReleaseRequest(set_name=set_name, request_id="held", no_wait=True)
+        publishing = pool.submit(stub.PublishRelease, request, timeout=SECONDS)
         try:
             wait_until(file.with_suffix(".reached").exists)
             yield
-            assert not merging.done()
+            assert not publishing.done()
         finally:
             file.unlink()
-        merging.result(SECONDS)
+        publishing.result(SECONDS)
 
 
 def small(name: str) -> pb.CreateSetRequest:
@@ -58,9 +59,9 @@ def value(service: ServiceProcess, name: str, **labels: str) -> float:
     return scrape(service.metrics).get((name, tuple(sorted(labels.items()))), 0.0)
 
 
-def test_while_a_deletion_waits_for_a_merge(start_service: Callable[..., ServiceProcess], tmp_path: Path) -> None:
-    """Planning, creating under any name, delivering, comparing with Redis: none of it waits, and so none of the times that
-    are told is as long as a merge. What waited goes on in the end."""
+def test_while_a_deletion_waits_for_a_publish(start_service: Callable[..., ServiceProcess], tmp_path: Path) -> None:
+    """Planning, creating under any name, uploads into the busy set, delivering, comparing with Redis: none of it waits. What
+    waited goes on in the end."""
     file = tmp_path / "hold"
     options = ("--metrics-port", "0", "--reconcile-seconds", "0.1")
     service = start_service(*options, program=(PROGRAM, str(file)))
@@ -72,7 +73,9 @@ def test_while_a_deletion_waits_for_a_merge(start_service: Callable[..., Service
         for name in ("busy", "idle"):
             stub.CreateSet(small(name))
             upload(stub, name, [[b"a"]])
-        with held_merge(file, stub, "busy"):
+        with held_publish(file, stub, "busy"):
+            upload(stub, "busy", [[b"late"]], "late")
+            stub.AddBatch(pb.AddBatchRequest(set_name="busy", upload_id="small", digests=bytes(8)), timeout=SECONDS)
             delete = pool.submit(stub.DeleteSet, pb.DeleteSetRequest(name="busy"), timeout=SECONDS)
             wait_until(lambda: value(service, "veilset_rpc_started_total", method="DeleteSet") == 1)
             publish = pb.PublishReleaseRequest(set_name="busy", request_id="one", no_wait=True)

@@ -9,7 +9,6 @@ import pytest
 
 from harness.metrics import scrape, value
 from harness.programs import Finished, wait_until
-from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from veilset._reader.redis_keys import PROBE
@@ -86,31 +85,21 @@ def test_a_pending_release_that_is_lost(
     assert (again.code, again.out.splitlines()[0]) == (0, "s/2 published")
 
 
-@pytest.mark.parametrize("kind", ["vectors/1.bits", pytest.param("spools", marks=pytest.mark.faults)])
-def test_a_set_that_refuses_from_the_start_on(
-    tmp_path: Path, redis: RedisServer, kind: str, start_service: Callable[..., ServiceProcess]
-) -> None:
-    """Its raw vector, or an upload that was accepted and not merged, is damaged: a gauge, until the set is deleted."""
-    options = ("--metrics-port", "0", "--redis", redis.url)
-    snare = tmp_path / "snare.json"
-    program = (str(Path(__file__).parents[1] / "faults" / "killing_service.py"), str(snare))
-    process = start_service(*options, program=program)
+def test_a_set_that_refuses_from_the_start_on(redis: RedisServer, start_service: Callable[..., ServiceProcess]) -> None:
+    """One of its runs is cut: a gauge, until the set is deleted."""
+    process = start_service("--metrics-port", "0", "--redis", redis.url)
     with process.connect() as connection:
         for name in ("s", "other"):
             connection.create_set(name, size=1000, epsilon=1, delta=1e-9, adjacency="add-remove")
             connection.add(name, ["a", "b"])
-        snare.write_text('{"step": "vector.sync", "when": "before", "call": 1, "id": 1}')
-        with process.stub() as stub, RawUpload(stub, open_upload("s", "u"), raw_batch(1, [b"c"]), finish(1)) as stream:
-            stream.failure()
     process.kill()
-    snare.unlink()
-    path = process.state / kind
-    path = path if path.is_file() else next(path.iterdir())
+    (path,) = (process.state / "spools").glob("1-*")
     path.write_bytes(path.read_bytes()[:-1])
     process.start()
     assert value(scrape(process.metrics), "veilset_sets_refusing") == 1
     with process.connect() as connection:
-        with pytest.raises(StateCorrupted):
+        with pytest.raises(StateCorrupted, match=path.name):
             connection.publish("s")
         connection.delete_set("s")
+        assert connection.publish("other").state == "published"
     assert value(scrape(process.metrics), "veilset_sets_refusing") == 0

@@ -67,7 +67,6 @@ def test_publishes_are_counted_by_what_became_of_them(measured: ServiceProcess) 
     found = scrape(measured.metrics)
     outcomes = {dict(labels)["outcome"]: v for (name, labels), v in found.items() if name == "veilset_publish_total"}
     assert outcomes == {"charged": 2, "repeated": 1, "refused": 1, "unavailable": 0, "failed": 0}
-    assert value(found, "veilset_publish_duration_seconds_count") == 2
 
 
 def test_budgets_and_releases_are_as_the_ledger_has_them(measured: ServiceProcess) -> None:

@@ -54,7 +54,7 @@ def test_racing_owners_leave_nothing_of_deleted_sets(start_service: Callable[...
         with suppress(VeilsetError):
             service.delete_set("contested")
         assert not list(service.list_sets())
-    left = [path.name for folder in ("vectors", "spools", "artefacts") for path in (process.state / folder).iterdir()]
+    left = [path.name for folder in ("runs", "spools", "artefacts") for path in (process.state / folder).iterdir()]
     assert not left
 
 

@@ -82,18 +82,15 @@ def _accounts(database: sqlite3.Connection) -> dict[str, tuple[int, Fraction]]:
 
 def _finished(database: sqlite3.Connection) -> dict[str, frozenset[str]]:
     names = [name for (name,) in database.execute("SELECT name FROM sets WHERE deleted = 0")]
-    query = (
-        "SELECT upload_id FROM uploads JOIN sets USING (set_id) "
-        "WHERE sets.name = ? AND sets.deleted = 0 AND uploads.state = 'finished'"
-    )
-    return {
-        name: frozenset(row[0].removeprefix("elements//") for row in database.execute(query, (name,))) for name in names
-    }
+    query = "SELECT upload_id FROM finished_uploads JOIN sets USING (set_id) WHERE sets.name = ? AND sets.deleted = 0"
+    return {name: frozenset(row[0].removeprefix("/") for row in database.execute(query, (name,))) for name in names}
 
 
-def orphaned_spools(state: Path) -> set[str]:
-    """Spools of a running service's folder that belong to no upload under way; one that just goes may be among them."""
-    spools = {path.name for path in (state / "spools").glob("*.spool")}
+def orphaned_files(state: Path) -> set[str]:
+    """Spools and runs of a running service's folder that are of no open upload and no set; one that just goes may be among
+    them."""
+    files = {f"{path.parent.name}/{path.name}" for folder in ("spools", "runs") for path in (state / folder).iterdir()}
     with closing(sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True, timeout=20.0)) as database:
-        rows = database.execute("SELECT set_id, upload_id FROM uploads WHERE state <> 'finished'").fetchall()
-    return spools - {f"{set_id}-{hashlib.sha256(upload_id.encode()).hexdigest()}.spool" for set_id, upload_id in rows}
+        spools = database.execute("SELECT 'spools/' || set_id || '-' || serial || '.spool' FROM uploads").fetchall()
+        runs = database.execute("SELECT file FROM runs").fetchall()
+    return files - {file for (file,) in spools + runs}

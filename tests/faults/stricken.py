@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import grpc
-from ledger_copy import ChargeRow, LedgerContent, orphaned_spools, read_dead_ledger, read_ledger
+from ledger_copy import ChargeRow, LedgerContent, orphaned_files, read_dead_ledger, read_ledger
 
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
@@ -140,7 +140,9 @@ class Stricken:
         assert wait_for(lambda: wanted.items() <= _known_values(redis_content(self.redis.url)).items(), SECONDS)
         for set_name in ledger.finished:
             self._check_vector(set_name, ledger)
-        assert wait_for(lambda: not orphaned_spools(self.state), SECONDS), "a spool stayed that belongs to no upload"
+        assert wait_for(lambda: not orphaned_files(self.state), SECONDS), (
+            "a file stayed that belongs to no upload and no set"
+        )
         return ledger
 
     def settled(self) -> LedgerContent:

@@ -16,44 +16,24 @@ from veilset.errors import AlreadyExists, NotFound
 
 STEPS = (
     ("ledger.open_upload", 1),
-    ("files.open_spool", 1),
+    ("runs.open_spool", 1),
     ("sync_file", 1),
     ("spool.append", 1),
     ("spool.append", 3),
     ("spool.write_mark", 2),
     ("spool.sync", 1),
-    ("ledger.accept_upload", 1),
-    ("bloom.insert", 1),
-    ("bloom.insert", 2),
-    ("sums.write", 1),
-    ("vector.sync", 1),
-    ("sums.write", 2),
-    ("ledger.finish_upload", 1),
-    ("files.remove_spool", 1),
-)
-SHORT = (
-    ("spool.append", 2),
-    ("spool.sync", 1),
-    ("ledger.accept_upload", 1),
-    ("bloom.insert", 2),
     ("ledger.finish_upload", 1),
 )
-RECOVERY_STEPS = (
-    ("sums.write", 1),
-    ("bloom.insert", 1),
-    ("vector.sync", 1),
-    ("sums.write", 2),
-    ("ledger.finish_upload", 1),
-    ("files.remove_spool", 1),
-)
-CREATION_STEPS = (("ledger.create_set", 1), ("files.create_vector", 1), ("sync_file", 1), ("sync_file", 2))
+SHORT = (("spool.append", 2), ("spool.sync", 1), ("ledger.finish_upload", 1))
+CREATION_STEPS = (("ledger.create_set", 1),)
 DELETION_STEPS = (
     ("store.remove", 1),
     ("redis.command", 2),
     ("redis.command", 5),
     ("ledger.delete_set", 1),
-    ("files.remove_set", 1),
-    ("files.remove_artefact", 1),
+    ("runs.remove_spool", 1),
+    ("ledger.forget_leftovers", 1),
+    ("artefacts.remove", 1),
 )
 
 _uploads = itertools.count(1)
@@ -90,23 +70,6 @@ def test_a_kill_at_every_step_of_an_upload(
             with trying("SIGKILL while receiving an upload"):
                 strike_and_resume(service, step, when, call)
         assert service.publish("s", "request").state == "published"
-
-
-@pytest.mark.faults
-def test_a_kill_while_recovering_an_upload(
-    tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying
-) -> None:
-    """Killed when its finish was just accepted, killed again while it is merged at the start."""
-    with stricken(tmp_path, start_redis) as service:
-        service.create("s")
-        for (step, call), when in itertools.product(RECOVERY_STEPS, ("before", "after")):
-            upload_id = f"upload-{next(_uploads)}"
-            with trying("SIGKILL while receiving an upload"):
-                assert service.strike("ledger.accept_upload", "after", partial(service.upload, "s", upload_id))
-            with trying("SIGKILL while recovering an upload"):
-                assert service.strike_start(step, when, call), (step, when, call)
-                service.process.start()
-                assert upload_id in service.check_alive().finished["s"]
 
 
 @pytest.mark.faults

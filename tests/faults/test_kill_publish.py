@@ -16,7 +16,7 @@ from harness.redis_server import RedisServer
 
 STEPS = (
     ("store.probe", 1),
-    ("files.write_artefact", 1),
+    ("artefacts.write", 1),
     ("artefact.write", 1),
     ("artefact.write", 3),
     ("sync_file", 1),
@@ -34,10 +34,10 @@ STEPS = (
     ("store.expire", 1),
     ("redis.command", 9),
     ("ledger.mark_release", 2),
-    ("files.remove_artefact", 1),
+    ("artefacts.remove", 1),
 )
 SHORT = (
-    ("files.write_artefact", 1),
+    ("artefacts.write", 1),
     ("ledger.charge_release", 1),
     ("store.upload", 1),
     ("store.move_pointer", 1),

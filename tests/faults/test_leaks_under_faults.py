@@ -38,8 +38,8 @@ MARK = f"mark{secrets.token_hex(8)}".encode()
 SIZES = (7919, 6133)
 SENT = sum(SIZES)
 DISK_BYTES = 4 << 20
-SECRET_FILES = ("spools/", ".bits")
-"""Of the state folder: where elements' digests wait, and the raw vectors. All else has to be free of them."""
+SECRET_FILES = ("spools/", "runs/", "ledger.db")
+"""Of the state folder: where digests are. All else has to be free of them."""
 
 
 @dataclass(slots=True)

@@ -94,37 +94,33 @@ def test_a_restored_folder_publishes_nothing_until_the_loss_is_charged(
 
 
 @pytest.mark.faults
-def test_vectors_restored_without_their_ledger_are_refused(
+def test_runs_restored_without_their_ledger_are_refused(
     tmp_path: Path,
     start_service: Callable[..., ServiceProcess],
     start_redis: Callable[..., RedisServer],
     trying: Trying,
 ) -> None:
-    """A set that proved its min_size does not publish an emptier vector, nor take elements; its neighbour goes on."""
+    """The set names the file that is missing, and charges nothing; its neighbour goes on; with the files it does too."""
     process = start_service("--redis", start_redis().url)
     with process.connect() as service:
-        service.create_set(
-            "p", size=1000, epsilon=3, adjacency="add-remove", delta=1e-9, budget_epsilon=12, min_size=800
-        )
+        service.create_set("p", size=1000, epsilon=3, adjacency="add-remove", delta=1e-9, budget_epsilon=12)
         create(service)
-        service.add("p", [])
     process.stop()
-    copy = Path(shutil.copytree(process.state / "vectors", tmp_path / "copy"))
+    copy = Path(shutil.copytree(process.state / "spools", tmp_path / "copy"))
     process.start()
     with process.connect() as service:
-        service.add("p", [f"element {number}" for number in range(1000)])
+        service.add("p", [f"element {number}" for number in range(5000)])
     process.stop()
-    present = Path(shutil.copytree(process.state / "vectors", tmp_path / "present"))
-    shutil.copytree(copy, process.state / "vectors", dirs_exist_ok=True)
-    with trying("vectors alone restored from an older copy"), process.start().connect() as service:
-        with pytest.raises(StateCorrupted, match=r"vectors/1\.sums.*restore the whole state folder"):
+    present = Path(shutil.copytree(process.state / "spools", tmp_path / "present"))
+    shutil.rmtree(process.state / "spools")
+    shutil.copytree(copy, process.state / "spools")
+    with trying("runs alone restored from an older copy"), process.start().connect() as service:
+        with pytest.raises(StateCorrupted, match=r"spools/1-1\.spool.*restore the file"):
             service.publish("p", request_id="1")
-        with pytest.raises(StateCorrupted, match=r"vectors/1\.sums.*restore the whole state folder"):
-            service.add("p", ["one more"], upload_id="waits")
         assert service.budget("p").charges == 0
         assert service.publish("s", request_id="1").state == "published"
     process.stop()
-    shutil.copytree(present, process.state / "vectors", dirs_exist_ok=True)
+    shutil.copytree(present, process.state / "spools", dirs_exist_ok=True)
     with process.start().connect() as service:
         assert service.publish("p", request_id="1").state == "published"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
 from veilset.core.privacy.budget import charge_delta
@@ -26,6 +27,7 @@ from veilset_server.records import Mark, SetDescription
 from veilset_server.rpc.identities import parse_identities
 from veilset_server.state.anchor import AnchorFile
 from veilset_server.state.artefacts import ArtefactFiles
+from veilset_server.state.fold import Slice, fold
 from veilset_server.state.folder_format import FORMAT_NAME, FolderFormat, read_format, write_format
 from veilset_server.state.idle_file import format_ages, parse_ages
 from veilset_server.state.key_file import load_or_make_keys, read_keys
@@ -33,13 +35,12 @@ from veilset_server.state.ledger.seals import seal
 from veilset_server.state.ledger.sets import set_from_row
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.ledger.uploads import upload_from_row
-from veilset_server.state.spools.upload_spool import SpoolFile
-from veilset_server.state.spools.vector_spool import VectorSpoolFile
+from veilset_server.state.run_file import FoldedRun, write_run
+from veilset_server.state.spool import Spool, read_spool
 from veilset_server.state.token_file import format_tokens, parse_tokens
 from veilset_server.state.tokens import TokenRecord
-from veilset_server.state.vector_sums import NO_MERGE, VectorSums, pack_sums, sums_of_zeros, unpack_sums
 
-MODULES = ("veilset_server.state.vector_files",)
+MODULES = ("veilset_server.state.runs",)
 LEDGER_ID = "0123456789abcdef0123456789abcdef"
 HASH = bytes(range(32))
 SHM = Path("/dev/shm")  # noqa: S108 - files in memory, where there is such a place
@@ -62,14 +63,12 @@ def seeds() -> Iterator[bytes]:
     path = _seeds / "seed"
     for batches in (0, 1, 3):
         path.unlink(missing_ok=True)
-        with closing(SpoolFile(path, 7, HASH)) as spool:
+        with closing(Spool(path, 7, 3)) as spool:
             for batch in range(1, batches + 1):
                 spool.append(batch, np.arange(4, dtype=np.uint64))
         yield b"\0" + path.read_bytes()
-    path.unlink()
-    with closing(VectorSpoolFile(path, 7, HASH)) as chunks:
-        chunks.append(0, bytes(range(40)))
-        chunks.append(2, b"\xff" * 5)
+    digests = np.arange(40, dtype=np.uint64)
+    write_run(path, 7, 3, iter([Slice(digests, digests[:5] + np.uint64(50), 1 << 40)]))
     yield b"\1" + path.read_bytes()
     ArtefactFiles(_seeds).write(7, 3, iter([b"noise"]), 5)
     yield b"\2" + (_seeds / "7-3.noisy").read_bytes()
@@ -80,32 +79,28 @@ def seeds() -> Iterator[bytes]:
     content = json.loads((_seeds / "anchor").read_text())
     content.pop("sha256")
     yield b"\4" + json.dumps(content).encode()
-    sums = VectorSums(7, 3 << 20, NO_MERGE, sums_of_zeros(3 << 20))
-    yield b"\5" + pack_sums(sums)
-    yield b"\5" + pack_sums(VectorSums(7, 100, HASH, sums_of_zeros(100), sums_of_zeros(100)))
-    yield b"\6" + pack_sums(sums)[:-32]
-    yield b"\7" + format_ages({(7, "a" * 64): (3.5, (100, 10**18)), (8, "b" * 64): (0.0, None)})
+    yield b"\5" + format_ages({(7, 3): (3.5, (100, 10**18)), (8, 1): (0.0, None)})
     write_format(_seeds, FolderFormat(2, LEDGER_ID, ready=True))
-    yield b"\x08" + (_seeds / FORMAT_NAME).read_bytes()
-    yield b"\x09" + json.dumps([7, "guests", "guests", _description(), 10, 0]).encode()
-    yield b"\x0a" + json.dumps([7, "upload", "merging", 10, 1_700_000_000_000_000]).encode()
+    yield b"\6" + (_seeds / FORMAT_NAME).read_bytes()
+    yield b"\7" + json.dumps([7, "guests", "guests", _description(), 0]).encode()
+    yield b"\x08" + json.dumps([7, "upload", 1, 3, "add", "sealed", 10, "", 1_700_000_000_000_000]).encode()
     keys = _seeds / "signing.pem"
     keys.unlink(missing_ok=True)
     load_or_make_keys(_seeds, _Clock.now_us(), may_make=True)
-    yield b"\x0b" + keys.read_bytes()
+    yield b"\x09" + keys.read_bytes()
     ledger = _seeds / "ledger.db"
     ledger.unlink(missing_ok=True)
     SqliteLedger.create(ledger, LEDGER_ID, _Clock()).close()
-    yield b"\x0c" + ledger.read_bytes()
+    yield b"\x0a" + ledger.read_bytes()
     principal = make_principal("crm", ["producer", "reader"], ["customers-*", "b"])
     tokens = format_tokens(
         [TokenRecord("0123456789ab", principal, HASH, 5, 9), TokenRecord("b", principal, HASH, 5, None, 7)]
     )
-    yield b"\x0d" + tokens
+    yield b"\x0b" + tokens
     fields = json.loads(tokens)
     fields.pop("sha256")
-    yield b"\x0e" + json.dumps(fields).encode()
-    yield b'\x0f[[identity]]\ncertificate = "CN:crm"\nname = "crm"\nroles = ["producer"]\nsets = ["a*"]\n'
+    yield b"\x0c" + json.dumps(fields).encode()
+    yield b'\x0d[[identity]]\ncertificate = "CN:crm"\nname = "crm"\nroles = ["producer"]\nsets = ["a*"]\n'
 
 
 def _description() -> str:
@@ -134,18 +129,23 @@ def _file(name: str, content: bytes) -> Path:
 
 def _spool(content: bytes) -> None:
     try:
-        with closing(SpoolFile(_file("spool", content), 7, HASH)) as spool:
-            assert sum(len(batch) for batch in spool.read()) == spool.elements
+        path = _file("spool", content)
+        with closing(Spool(path, 7, 3)) as spool:
+            held = read_spool(path, spool.elements, spool.checksum())
+            assert sum(len(batch) for batch in held) == spool.elements
             spool.append(spool.sequence + 1, np.zeros(1, np.uint64))
     except StateCorrupted:
         pass
 
 
-def _vector_spool(content: bytes) -> None:
+def _run(content: bytes) -> None:
+    """With the checksum that the ledger would hold for this end of the file."""
+    blocks = int.from_bytes(content[-8:], "little")
+    end = content[max(0, len(content) - 32 - 24 * blocks) :]
     try:
-        with closing(VectorSpoolFile(_file("chunks", content), 7, HASH)) as spool:
-            for start, piece in spool.read():
-                assert start + len(piece) <= spool.chunks << 20
+        with closing(FoldedRun(_file("run", content), xxhash.xxh3_128_digest(end), 45)) as run:
+            for found in fold([run], keep_removed=True):
+                assert len(found.added) + len(found.removed) <= len(content) // 8
     except StateCorrupted:
         pass
 
@@ -182,15 +182,6 @@ def _sealed_anchor(content: bytes) -> None:
     _sealed(content, _anchor)
 
 
-def _sums(content: bytes) -> None:
-    found = unpack_sums(content)
-    assert found is None or pack_sums(found) == content
-
-
-def _sealed_sums(content: bytes) -> None:
-    _sums(content + hashlib.sha256(content).digest())
-
-
 def _idle(content: bytes) -> None:
     try:
         ages = parse_ages(content)
@@ -217,16 +208,17 @@ def _row(content: bytes, types: list[type]) -> list[Any]:
 
 
 def _set_row(content: bytes) -> None:
-    values = _row(content, [int, str, str, str, int, int])
+    values = _row(content, [int, str, str, str, int])
     if values:
         with suppress(StateCorrupted):
             set_from_row((*values, seal(*values)))
 
 
 def _upload_row(content: bytes) -> None:
-    values = _row(content, [int, str, str, int, int])
+    values = _row(content, [int, str, int, int, str, str, int, str, int])
     if values:
         with suppress(StateCorrupted):
+            values[7] = values[7].encode()
             upload_from_row((*values, seal(*values)))
 
 
@@ -268,12 +260,10 @@ def _identities(content: bytes) -> None:
 
 READERS: tuple[Callable[[bytes], None], ...] = (
     _spool,
-    _vector_spool,
+    _run,
     _artefact,
     _anchor,
     _sealed_anchor,
-    _sums,
-    _sealed_sums,
     _idle,
     _format,
     _set_row,

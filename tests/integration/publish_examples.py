@@ -10,28 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from storage_examples import LEDGER_ID, MAX_SETS, StoppedClock, new_files
+from storage_examples import LEDGER_ID, MAX_SETS, StoppedClock, new_runs
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.params import Adjacency, FilterParameters, Normalization, Operation, PrivacyParameters
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import sign_header
 from veilset.errors import NotFound, StorageFull
+from veilset_server.locks import KeyedLocks
 from veilset_server.ports import Signer
 from veilset_server.records import Account, Charged, Mark, SetDescription, StoredRelease
+from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.entropy import AesKeyStream, OsEntropy
 from veilset_server.state.idle_file import IdleFile
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.counting import CountPurchase
 from veilset_server.usecases.delivery import Delivery
-from veilset_server.usecases.ingest import Ingest
-from veilset_server.usecases.locks import KeyedLocks
-from veilset_server.usecases.merging import Merging
 from veilset_server.usecases.publishing import Publishing
 from veilset_server.usecases.recovery import recover
 from veilset_server.usecases.rollback import NOTHING, RollbackGuard
+from veilset_server.usecases.uploads import Uploads
 
 KEY = Ed25519PrivateKey.generate()
 
@@ -151,30 +152,40 @@ class Desk:
         clock = StoppedClock()
         signer = signer or OneKey()
         self.ledger = (SqliteLedger if path.exists() else SqliteLedger.create)(path, LEDGER_ID, clock)
-        self.files = new_files(folder)
+        self.runs = new_runs(folder, self.ledger)
+        self.runs.discard()
+        self.aside = self.runs.set_unknown_aside()
+        self.artefacts = ArtefactFiles(folder / "artefacts")
         self.anchor, self.store = anchor, store
         self.entropy = RecordingEntropy()
         self.locks = locks = KeyedLocks()
         self.guard = RollbackGuard(self.ledger, store, anchor, signer)
-        merging = Merging(self.ledger, self.files, locks)
-        abandoned = AbandonedUploads(self.ledger, self.files, IdleFile(folder), 3600.0)
-        self.ingest = Ingest(self.ledger, self.files, locks, merging, abandoned)
-        self.publishing = Publishing(self.ledger, self.files, self.entropy, clock, signer, locks, merging, self.guard)
-        self.delivery = Delivery(self.ledger, self.files, store)
-        recover(self.ledger, self.files, merging, self.guard)
+        self.compactor = compactor = Compactor(self.ledger, self.runs)
+        abandoned = AbandonedUploads(self.ledger, self.runs, IdleFile(folder), 3600.0)
+        self.uploads = Uploads(self.ledger, self.runs, compactor, self.guard, abandoned, clock)
+        self.publishing = Publishing(
+            self.ledger, self.runs, self.artefacts, self.entropy, clock, signer, locks, compactor, self.guard
+        )
+        self.delivery = Delivery(self.ledger, self.artefacts, store)
+        recover(self.ledger, self.artefacts, self.guard)
 
     def create(self, min_size: int = 1, hashes: int = 3, budget: int = 2, bits: int = 1 << 20) -> SetDescription:
         shape = FilterParameters(bits, hashes, seed=self.entropy.seed32())
         privacy = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, min_size=min_size)
         description = SetDescription("set", shape, privacy, Normalization.NONE, "set", 0, 1000, shared_seed=False)
-        stored = self.ledger.create_set(description, budget * NANO, charge_delta(1e-6), MAX_SETS)
-        self.files.create_vector(stored.set_id, shape.vector_bytes)
+        self.ledger.create_set(description, budget * NANO, charge_delta(1e-6), MAX_SETS)
         return description
 
-    def upload(self, upload_id: str, elements: Sequence[bytes]) -> None:
-        session = self.ingest.open("set", upload_id)
-        session.add_elements(1, list(elements))
-        self.ingest.finish(session, len(elements), b"")
+    def upload(self, upload_id: str, elements: Sequence[bytes], operation: Operation = Operation.ADD) -> None:
+        session = self.uploads.open("set", upload_id, operation)
+        if elements:
+            session.add_elements(1, list(elements))
+        self.uploads.finish(session, len(elements), b"")
+
+    def held(self) -> list[int]:
+        """The digests that the set holds."""
+        with self.runs.sorted_chunks(self.ledger.get_set("set").set_id) as chunks:
+            return [int(digest) for chunk in chunks for digest in chunk]
 
     def publish(self, request_id: str, count: CountPurchase | None = None) -> StoredRelease:
         return self.publishing.charge("set", request_id, count)

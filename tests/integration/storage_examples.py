@@ -9,26 +9,31 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.params import Adjacency, FilterParameters, Normalization, Operation, PrivacyParameters
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition
-from veilset_server.ports import VECTOR_CHUNK_BYTES
-from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet, VectorRecord
+from veilset_server.records import (
+    Charge,
+    ReleaseState,
+    SetDescription,
+    StoredRelease,
+    StoredSet,
+    Upload,
+    UploadState,
+)
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.state.vector_files import VectorFiles
+from veilset_server.state.runs import Runs
+from veilset_server.state.spool import Spool
 
 LEDGER_ID = "0123456789abcdef0123456789abcdef"
 MAX_SETS = 1000
-UNRECORDED = VectorRecord(None)
-"""For vectors that no ledger knows."""
 
 
 class StoppedClock:
@@ -52,11 +57,16 @@ def open_ledger(folder: Path) -> SqliteLedger:
     return SqliteLedger(folder / LEDGER_NAME, LEDGER_ID, StoppedClock())
 
 
-def new_files(folder: Path) -> VectorFiles:
-    """The files of ``folder``, made a state folder's if it is not one."""
-    for name in ("vectors", "spools", "artefacts"):
+def new_runs(folder: Path, ledger: SqliteLedger) -> Runs:
+    """The runs and spools of ``folder``, made a state folder's if it is not one."""
+    for name in ("spools", "runs", "artefacts"):
         (folder / name).mkdir(exist_ok=True)
-    return VectorFiles(folder)
+    return Runs(folder, ledger)
+
+
+def upload_of(serial: int = 1, set_id: int = 1) -> Upload:
+    """An open upload, for a spool that no ledger knows."""
+    return Upload(set_id, "u", 0, serial, Operation.ADD, UploadState.OPEN, 0)
 
 
 def description(name: str = "guests", account: str | None = None) -> SetDescription:
@@ -104,19 +114,6 @@ def publish(ledger: SqliteLedger, stored: StoredSet, request_id: str, charge: Ch
         except (FailedPrecondition, AlreadyExists):
             continue
         return release
-
-
-def changing(
-    files: VectorFiles, set_id: int, length: int, upload_id: str = "u"
-) -> AbstractContextManager[NDArray[np.uint8]]:
-    """The raw vector, to set bits in: as a merge that may touch all of it."""
-    chunks = range(-(-length // VECTOR_CHUNK_BYTES))
-    return files.change_vector(set_id, length, upload_id, UNRECORDED, touched=lambda: chunks, positions=8 * length)
-
-
-def whole(files: VectorFiles, set_id: int, length: int) -> bytes:
-    """The raw vector, checked."""
-    return b"".join(chunk.tobytes() for chunk in files.read_vector(set_id, length, UNRECORDED))
 
 
 def digests_of(batch: int, count: int = 5) -> NDArray[np.uint64]:
@@ -172,7 +169,8 @@ def main(command: str, folder: Path, argument: str) -> None:
                 for number in range(sys.maxsize):
                     print(publish(ledger, stored, f"{number}", Charge(1, Fraction(0))).sequence, flush=True)
         case "append":  # until killed, batches of 1 to 1 MiB
-            spool = new_files(folder).open_spool(1, argument)
+            (folder / "spools").mkdir(exist_ok=True)
+            spool = Spool(folder / "spools" / "1-1.spool", 1, 1)
             for batch in range(spool.sequence + 1, sys.maxsize):
                 spool.append(batch, digests_of(batch, 1 << (batch * 7 % 17)))
                 print(batch, flush=True)

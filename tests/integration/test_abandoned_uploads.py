@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from storage_examples import add_set, digests_of, new_files, new_ledger
+from storage_examples import add_set, digests_of, new_ledger, new_runs
 
+from veilset.core.params import Operation
 from veilset.errors import NotFound
-from veilset_server.records import UploadState
+from veilset_server.records import Upload, UploadState
 from veilset_server.state.idle_file import FILE_NAME, IdleFile
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.state.vector_files import VectorFiles
+from veilset_server.state.runs import Runs
 from veilset_server.usecases.abandoned_uploads import AbandonedUploads
 
 HOUR = 3600.0
@@ -38,14 +39,19 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> VectorFiles:
+def runs(tmp_path: Path, ledger: SqliteLedger) -> Runs:
     """The files beside it."""
-    return new_files(tmp_path)
+    return new_runs(tmp_path, ledger)
 
 
-def watch(ledger: SqliteLedger, files: VectorFiles, folder: Path, uptime: Uptime) -> AbandonedUploads:
+def opened(ledger: SqliteLedger, upload_id: str, part: int = 0) -> Upload:
+    """An open upload in the ledger."""
+    return ledger.open_upload(1, upload_id, part, Operation.ADD)
+
+
+def watch(ledger: SqliteLedger, runs: Runs, folder: Path, uptime: Uptime) -> AbandonedUploads:
     """What a service that starts now has."""
-    return AbandonedUploads(ledger, files, IdleFile(folder), HOUR, uptime)
+    return AbandonedUploads(ledger, runs, IdleFile(folder), HOUR, uptime)
 
 
 def spool_dates(folder: Path, seconds: float) -> None:
@@ -54,33 +60,33 @@ def spool_dates(folder: Path, seconds: float) -> None:
         os.utime(path, (seconds, seconds))
 
 
-def test_abandoned_uploads_are_dropped_whole(tmp_path: Path, ledger: SqliteLedger, files: VectorFiles) -> None:
-    """Open ones that nobody opened or appended to; resumed, growing and accepted ones stay."""
+def test_abandoned_uploads_are_dropped_whole(tmp_path: Path, ledger: SqliteLedger, runs: Runs) -> None:
+    """Open ones that were neither opened nor appended to; resumed, growing and finished ones stay."""
     uptime = Uptime(1000.0)
-    abandoned = watch(ledger, files, tmp_path, uptime)
-    spools = {}
-    for upload_id in ("abandoned", "no spool yet", "resumed", "growing", "accepted", "held by a hung stream"):
-        ledger.open_upload(1, upload_id)
+    abandoned = watch(ledger, runs, tmp_path, uptime)
+    spools, uploads = {}, {}
+    for upload_id in ("abandoned", "no spool yet", "resumed", "growing", "finished", "held by a hung stream"):
+        uploads[upload_id] = opened(ledger, upload_id)
         if upload_id != "no spool yet":
-            spools[upload_id] = files.open_spool(1, upload_id)
+            spools[upload_id] = runs.open_spool(uploads[upload_id])
             spools[upload_id].append(1, digests_of(1))
-    ledger.accept_upload(1, "accepted", 5)
+    ledger.finish_upload(uploads["finished"], 5, spools["finished"].checksum())
     assert abandoned.drop() == 0
     uptime.seconds += HOUR - 1
     assert abandoned.drop() == 0
-    files.open_spool(1, "resumed").close()
+    runs.open_spool(uploads["resumed"]).close()
     spools["growing"].append(2, digests_of(2))
     uptime.seconds += 1
     assert abandoned.drop() == 3
     assert {upload.upload_id for upload in ledger.all_open_uploads()} == {"resumed", "growing"}
-    assert ledger.open_upload(1, "accepted").state is UploadState.MERGING
+    assert opened(ledger, "finished").state is UploadState.FINISHED
     assert len(list((tmp_path / "spools").iterdir())) == 3
     for upload_id in ("abandoned", "held by a hung stream"):
         with pytest.raises(NotFound):
             spools[upload_id].append(2, digests_of(2))
         with pytest.raises(NotFound):
             spools[upload_id].sync()
-    again = files.open_spool(1, "abandoned")
+    again = runs.open_spool(opened(ledger, "abandoned"))
     assert (again.sequence, again.elements) == (0, 0)
     uptime.seconds += HOUR + 1
     assert abandoned.drop() == 2
@@ -88,14 +94,32 @@ def test_abandoned_uploads_are_dropped_whole(tmp_path: Path, ledger: SqliteLedge
         spool.close()
 
 
+def test_one_growing_part_keeps_all_parts(tmp_path: Path, ledger: SqliteLedger, runs: Runs) -> None:
+    """Sealed ones too; when nothing grows any more all go together."""
+    uptime = Uptime()
+    abandoned = watch(ledger, runs, tmp_path, uptime)
+    parts = [opened(ledger, "u", part) for part in (1, 2)]
+    spools = [runs.open_spool(part) for part in parts]
+    ledger.seal_part(parts[0], 0, spools[0].checksum())
+    for batch in (1, 2, 3):
+        assert abandoned.drop() == 0
+        uptime.seconds += HOUR - 1
+        spools[1].append(batch, digests_of(batch))
+    assert abandoned.drop() == 0
+    uptime.seconds += HOUR
+    assert abandoned.drop() == 1
+    assert not list((tmp_path / "spools").iterdir())
+    for spool in spools:
+        spool.close()
+
+
 @pytest.mark.parametrize("years", [-10, 10])
-def test_a_wrong_wall_clock_drops_nothing(tmp_path: Path, ledger: SqliteLedger, files: VectorFiles, years: int) -> None:
+def test_a_wrong_wall_clock_drops_nothing(tmp_path: Path, ledger: SqliteLedger, runs: Runs, years: int) -> None:
     """Not even one that is wrong when the service starts: the spools look ten years old, or written in ten years."""
-    ledger.open_upload(1, "u")
-    files.open_spool(1, "u").close()
+    runs.open_spool(opened(ledger, "u")).close()
     uptime = Uptime(0.0)
     spool_dates(tmp_path, 1_700_000_000 - years * 365 * 86_400)
-    abandoned = watch(ledger, files, tmp_path, uptime)
+    abandoned = watch(ledger, runs, tmp_path, uptime)
     for _ in range(3):
         assert abandoned.drop() == 0
         uptime.seconds += HOUR / 4
@@ -103,15 +127,14 @@ def test_a_wrong_wall_clock_drops_nothing(tmp_path: Path, ledger: SqliteLedger, 
 
 
 def test_ages_add_up_over_restarts_but_not_over_the_time_between(
-    tmp_path: Path, ledger: SqliteLedger, files: VectorFiles
+    tmp_path: Path, ledger: SqliteLedger, runs: Runs
 ) -> None:
     """A service that is restarted every twenty minutes still lets go; one that was down for a year has given nobody a chance."""
-    ledger.open_upload(1, "u")
-    files.open_spool(1, "u").close()
+    runs.open_spool(opened(ledger, "u")).close()
     dropped = []
     for start in (0.0, 5.0, 1e9, 3.0):
         uptime = Uptime(start)
-        abandoned = watch(ledger, files, tmp_path, uptime)
+        abandoned = watch(ledger, runs, tmp_path, uptime)
         for _ in range(20):
             uptime.seconds += 60
             dropped.append(abandoned.drop())
@@ -120,27 +143,27 @@ def test_ages_add_up_over_restarts_but_not_over_the_time_between(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[", b"{}", b"[[1]]", b'[[1, "x", -1.0, null]]', b"[[1, 2, 3.0, null]]", b"\xff"]
+    "content", [b"", b"[", b"{}", b"[[1]]", b"[[1, 2, -1.0, null]]", b'[[1, "x", 3.0, null]]', b"\xff"]
 )
 def test_a_damaged_record_only_makes_uploads_stay(
-    tmp_path: Path, ledger: SqliteLedger, files: VectorFiles, content: bytes
+    tmp_path: Path, ledger: SqliteLedger, runs: Runs, content: bytes
 ) -> None:
     """It is a help for memory; the log names it."""
-    ledger.open_upload(1, "u")
+    opened(ledger, "u")
     (tmp_path / FILE_NAME).write_bytes(content)
     uptime = Uptime()
-    abandoned = watch(ledger, files, tmp_path, uptime)
+    abandoned = watch(ledger, runs, tmp_path, uptime)
     uptime.seconds += 2 * HOUR
     assert abandoned.drop() == 0
     uptime.seconds += HOUR
     assert abandoned.drop() == 1
 
 
-def test_the_record_tells_no_upload_id(tmp_path: Path, ledger: SqliteLedger, files: VectorFiles) -> None:
+def test_the_record_tells_no_upload_id(tmp_path: Path, ledger: SqliteLedger, runs: Runs) -> None:
     """It is its producer's secret."""
-    ledger.open_upload(1, "the-secret-id")
+    opened(ledger, "the-secret-id")
     uptime = Uptime()
-    abandoned = watch(ledger, files, tmp_path, uptime)
+    abandoned = watch(ledger, runs, tmp_path, uptime)
     uptime.seconds += HOUR / 2
     abandoned.drop()
     assert b"the-secret-id" not in (tmp_path / FILE_NAME).read_bytes()

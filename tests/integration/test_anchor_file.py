@@ -23,8 +23,8 @@ PLACES: dict[str, Callable[[Path], Path]] = {
     "in a folder that is missing": lambda folder: folder / "missing" / "anchor.json",
     "in a file": lambda folder: folder / "file" / "anchor.json",
     "in the state folder": lambda folder: folder / "state" / "anchor.json",
-    "deep in the state folder": lambda folder: folder / "state" / "vectors" / "anchor.json",
-    "in the state folder by a detour": lambda folder: folder / "state" / "vectors" / ".." / "anchor.json",
+    "deep in the state folder": lambda folder: folder / "state" / "runs" / "anchor.json",
+    "in the state folder by a detour": lambda folder: folder / "state" / "runs" / ".." / "anchor.json",
     "in the state folder by a link": lambda folder: folder / "link" / "anchor.json",
     "a link into the state folder": lambda folder: folder / "link to a file",
     "links in a circle": lambda folder: folder / "circle",
@@ -47,10 +47,10 @@ CONTENTS = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A state folder, a file, a folder, a pipe, and links."""
-    (tmp_path / "state" / "vectors").mkdir(parents=True)
+    (tmp_path / "state" / "runs").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to(tmp_path / "state" / "vectors")
+    (tmp_path / "link").symlink_to(tmp_path / "state" / "runs")
     (tmp_path / "link to a file").symlink_to(tmp_path / "state" / "anchor.json")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     os.mkfifo(tmp_path / "pipe")

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from harness.patience import SECONDS
 from harness.programs import wait_until
 from veilset.core.params import Adjacency, PrivacyParameters
 from veilset.errors import AlreadyExists, InvalidInput, NotFound
+from veilset_server.locks import KeyedLocks
 from veilset_server.records import StoredSet
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.usecases.locks import KeyedLocks
 from veilset_server.usecases.sets import SetLimits, SetRequest, Sets
 
 REQUEST = SetRequest(
@@ -98,7 +97,7 @@ class Office:
         self.store = Store(folder / LEDGER_NAME)
         self.desk = desk = Desk(folder, MemoryAnchor(), self.store)
         parts = desk.entropy, StoppedClock(), desk.locks, desk.delivery, desk.guard, SetLimits()
-        self.sets = Sets(desk.ledger, desk.files, *parts)
+        self.sets = Sets(desk.ledger, desk.runs, desk.artefacts, *parts)
 
     def create(self) -> StoredSet:
         """The set; uploads to it may be published."""
@@ -135,7 +134,7 @@ def test_locks_are_taken_in_one_order(office: Office) -> None:
     desk, nested = office.desk, set[tuple[str, str]]()
     desk.delivery.locks = WatchedLocks("name", nested)
     desk.publishing._account_locks = WatchedLocks("account", nested)
-    for part in (desk.publishing, desk.publishing._merging, desk.ingest, office.sets):
+    for part in (desk.publishing, office.sets):
         part._set_locks = WatchedLocks("set", nested)
     desk.upload("another", names(10))
     desk.publish("1")
@@ -143,7 +142,7 @@ def test_locks_are_taken_in_one_order(office: Office) -> None:
     desk.delivery.let_lost_go("set")
     office.sets.delete("set")
     office.create()
-    assert nested == {("set", "set"), ("set", "account"), ("set", "name")}
+    assert nested == {("set", "account"), ("set", "name")}
 
 
 def test_a_delivery_that_is_under_way_is_waited_for(office: Office) -> None:
@@ -159,13 +158,13 @@ def test_a_delivery_that_is_under_way_is_waited_for(office: Office) -> None:
     assert office.desk.delivery.deliver_pending() == 0
 
 
-def test_a_merge_is_waited_for_without_the_name(office: Office) -> None:
+def test_a_publish_is_waited_for_without_the_name(office: Office) -> None:
     """The set's releases are delivered meanwhile, by the one thread that delivers those of all sets."""
     desk = office.desk
     set_id = desk.ledger.get_set("set").set_id
     desk.publish("1")
     with ThreadPoolExecutor(1) as pool:
-        with desk.locks[set_id]:  # as a merge has it
+        with desk.locks[set_id]:  # as a publish has it
             deletion = pool.submit(office.sets.delete, "set")
             wait_until(lambda: wanted(desk.locks, set_id) == 2)
             assert desk.delivery.deliver_pending() == 1
@@ -178,12 +177,10 @@ def test_a_merge_is_waited_for_without_the_name(office: Office) -> None:
 def test_a_set_of_the_name_is_made_once_the_other_is_gone(office: Office) -> None:
     """Not in the middle of its deletion, whose removal from the store would then be of the new set's releases."""
     before = office.desk.ledger.get_set("set").set_id
-    with ThreadPoolExecutor(1) as pool:
-        with office.elsewhere(partial(office.sets.delete, "set")):
-            creation = pool.submit(office.create)
-            wait_until(lambda: wanted(office.desk.delivery.locks, "set") == 2)
-        made = creation.result(SECONDS)
-    assert office.desk.ledger.get_set("set") == replace(made, proven_size=10)
+    with office.elsewhere(partial(office.sets.delete, "set")), pytest.raises(AlreadyExists):
+        office.create()
+    made = office.create()
+    assert office.desk.ledger.get_set("set") == made
     assert made.set_id > before
 
 
@@ -199,7 +196,7 @@ def test_a_deletion_that_comes_too_late_spares_the_new_set(office: Office, monke
     monkeypatch.setattr(desk.guard, "check", overtaken)
     with pytest.raises(NotFound):
         office.sets.delete("set")
-    assert desk.ledger.get_set("set").proven_size == 10
+    assert len(desk.held()) == 10
     desk.publish("1")
     assert desk.delivery.deliver_pending() == 1
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
-from storage_examples import StoppedClock, add_set, changing, charge_of, digests_of, publish, whole
+from storage_examples import StoppedClock, add_set, charge_of, digests_of, publish, upload_of
 
 from harness.full_disk import fill_up as fill_up_disk
 from harness.full_disk import small_disk
+from veilset.core.params import Operation
 from veilset.errors import StorageFull
 from veilset_server.state.opened_state import OpenedState, open_state
+from veilset_server.state.runs import MANY_RUNS
 
 BYTES = 2 << 20
 
@@ -35,29 +37,34 @@ def names(state: OpenedState) -> set[str]:
     return {str(path.relative_to(state.folder.path)) for path in state.folder.path.rglob("*")}
 
 
-def test_a_vector_that_does_not_fit_is_refused_when_it_is_made(state: OpenedState) -> None:
-    """Not by SIGBUS when it is written to; nothing is left, and a smaller one fits."""
-    before = names(state)
-    with pytest.raises(StorageFull, match="vectors/1"):
-        state.files.create_vector(1, 2 * BYTES)
-    assert names(state) == before
-    state.files.create_vector(1, BYTES // 2)
-    with ExitStack() as stack:
-        stack.enter_context(pytest.raises(StorageFull, match=r"vectors/1\.sums"))
-        vector = stack.enter_context(changing(state.files, 1, BYTES // 2))
-        ballast = fill_up(state)
-        vector[:] = 0xFF
-    with pytest.raises(StorageFull, match=r"vectors/1\.sums"), changing(state.files, 1, BYTES // 2):
-        pass
-    ballast.unlink()
-    with changing(state.files, 1, BYTES // 2) as vector:
-        vector[:] = 0xFF
-    assert whole(state.files, 1, BYTES // 2) == b"\xff" * (BYTES // 2)
+def test_a_compaction_that_does_not_fit_leaves_the_old_runs(state: OpenedState) -> None:
+    """What the set holds is read as before; with space again it is folded."""
+    stored = add_set(state.ledger)
+    for number in range(MANY_RUNS):
+        upload = state.ledger.open_upload(stored.set_id, f"{number}", 0, Operation.ADD)
+        spool = state.runs.open_spool(upload)
+        spool.append(1, digests_of(number, 2000))
+        spool.sync()
+        spool.close()
+        state.ledger.finish_upload(upload, 2000, spool.checksum())
+    expected = np.unique(np.concatenate([digests_of(number, 2000) for number in range(MANY_RUNS)]))
+    ballast = fill_up(state)
+    os.truncate(ballast, ballast.stat().st_size - 16 * 4096)
+    with pytest.raises(StorageFull, match=r"runs/1-24\.run"):
+        state.runs.compact(stored.set_id)
+    assert not list((state.folder.path / "runs").iterdir())
+    for _ in range(2):
+        with state.runs.sorted_chunks(stored.set_id) as chunks:
+            assert np.array_equal(np.concatenate(list(chunks)), expected)
+        ballast.unlink(missing_ok=True)
+        state.runs.compact(stored.set_id)
+        state.runs.discard()
+    assert len(list((state.folder.path / "runs").iterdir())) == 1
 
 
 def test_a_batch_that_does_not_fit_is_not_held(state: OpenedState) -> None:
     """The batches before it are; the same batch goes in once there is space, and after a reopen too."""
-    spool = state.files.open_spool(1, "u")
+    spool = state.runs.open_spool(upload_of())
     spool.append(1, digests_of(1))
     ballast = fill_up(state)
     for _ in range(3):
@@ -65,7 +72,7 @@ def test_a_batch_that_does_not_fit_is_not_held(state: OpenedState) -> None:
             spool.append(2, digests_of(2, 20_000))
     assert (spool.sequence, spool.elements) == (1, 5)
     spool.close()
-    spool = state.files.open_spool(1, "u")
+    spool = state.runs.open_spool(upload_of())
     assert (spool.sequence, spool.elements) == (1, 5)
     ballast.unlink()
     spool.append(2, digests_of(2, 20_000))
@@ -73,26 +80,9 @@ def test_a_batch_that_does_not_fit_is_not_held(state: OpenedState) -> None:
     spool.close()
 
 
-def test_a_chunk_that_does_not_fit_is_not_held(state: OpenedState) -> None:
-    """The chunks of a vector before it are; the same one goes in once there is space."""
-    spool = state.files.open_vector_spool(1, "v")
-    spool.append(0, b"held")
-    ballast = fill_up(state)
-    for _ in range(2):
-        with pytest.raises(StorageFull, match="spools/"):
-            spool.append(1, bytes(1 << 20))
-    assert spool.chunks == 1
-    ballast.unlink()
-    spool.append(1, bytes(1 << 20))
-    spool.close()
-    again = state.files.open_vector_spool(1, "v")
-    assert again.chunks == 2
-    again.close()
-
-
 def test_a_batch_of_which_a_part_fits_is_taken_back(state: OpenedState) -> None:
     """The kernel writes what fits and says so; the file is as before."""
-    spool = state.files.open_spool(1, "u")
+    spool = state.runs.open_spool(upload_of())
     ballast = fill_up(state)
     os.truncate(ballast, ballast.stat().st_size - 8 * 4096)
     (path,) = (state.folder.path / "spools").iterdir()
@@ -116,7 +106,7 @@ def test_an_artefact_that_does_not_fit_draws_no_noise(state: OpenedState) -> Non
             raise AssertionError("asked for noise without a place for it")
 
     with pytest.raises(StorageFull, match="artefacts/1-1"):
-        state.files.write_artefact(1, 1, Noise(), 1 << 16)
+        state.artefacts.write(1, 1, Noise(), 1 << 16)
     assert names(state) == before
 
 
@@ -142,12 +132,11 @@ def test_a_ledger_on_a_full_disk_refuses_and_goes_on(state: OpenedState) -> None
 def test_a_full_disk_does_not_keep_the_server_from_starting(state: OpenedState) -> None:
     """It reads, and refuses what has to be written."""
     add_set(state.ledger)
-    state.files.create_vector(1, 8192)
     ballast = fill_up(state)
     state.ledger.close()
     state.folder.close()
     with open_state(state.folder.path, StoppedClock()) as reopened:
         assert reopened.ledger.get_set("guests").set_id == 1
         with pytest.raises(StorageFull):
-            reopened.files.open_spool(1, "u")
+            reopened.runs.open_spool(upload_of())
     ballast.unlink()

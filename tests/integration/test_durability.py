@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from storage_examples import changing, digests_of, new_files, new_ledger, open_ledger
+from storage_examples import digests_of, new_ledger, open_ledger
 
 from veilset.errors import StateCorrupted
-from veilset_server.state import raw_vectors
+from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.durability import storage_errors
-from veilset_server.state.vector_sums import NO_MERGE, read_sums
+from veilset_server.state.run_file import write_run
+from veilset_server.state.spool import Spool
 
 USES = {
-    "a spool's sync": "spool = files.open_spool(1, 'u'); armed.append(1); spool.sync()",
-    "a raw vector's sync": ("files.create_vector(1, 64)\nwith changing(files, 1, 64):\n    armed.append(1)"),
-    "a new vector": "armed.append(1); files.create_vector(1, 64)",
-    "an artefact": "armed.append(1); files.write_artefact(1, 1, iter([b'x']), 1)",
+    "a spool's sync": "spool = Spool(folder / '1-1.spool', 1, 1); armed.append(1); spool.sync()",
+    "a new spool": "armed.append(1); Spool(folder / '1-1.spool', 1, 1)",
+    "a run": "armed.append(1); write_run(folder / '1-1.run', 1, 1, iter([]))",
+    "an artefact": "armed.append(1); ArtefactFiles(folder).write(1, 1, iter([b'x']), 1)",
 }
 SCRIPT = """
-import errno, mmap, os, sys
+import errno, os, sys
 from pathlib import Path
-from storage_examples import changing, new_files
+from veilset_server.state.artefacts import ArtefactFiles
+from veilset_server.state.run_file import write_run
+from veilset_server.state.spool import Spool
 
 armed = []
 
@@ -38,12 +39,8 @@ def fail_if_armed(real):
         return real(*arguments)
     return call
 
-class Map(mmap.mmap):
-    flush = fail_if_armed(mmap.mmap.flush)
-
 os.fsync = fail_if_armed(os.fsync)
-mmap.mmap = Map
-files = new_files(Path(sys.argv[1]))
+folder = Path(sys.argv[1])
 try:
     {use}
 except BaseException:
@@ -105,7 +102,6 @@ def test_an_unreadable_block_is_told_by_the_name_of_the_file() -> None:
 
 def test_the_disk_is_asked_before_a_file_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """File, then its name, then the folder: after a power cut the name never stands for a file that is not whole."""
-    files = new_files(tmp_path)
     steps: list[str] = []
     real_fsync, real_rename = os.fsync, Path.rename
 
@@ -119,49 +115,15 @@ def test_the_disk_is_asked_before_a_file_appears(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "rename", rename)
-    files.write_artefact(1, 2, iter([b"x"]), 1)
-    assert steps == ["sync 1-2.noisy.tmp", "rename to 1-2.noisy", "sync artefacts"]
+    ArtefactFiles(tmp_path).write(1, 2, iter([b"x"]), 1)
+    assert steps == ["sync 1-2.noisy.tmp", "rename to 1-2.noisy", f"sync {tmp_path.name}"]
     steps.clear()
-    files.create_vector(1, 64)
-    sums = ["sync 1.sums.tmp", "rename to 1.sums", "sync vectors"]
-    assert steps == ["sync 1.bits.tmp", "rename to 1.bits", "sync vectors", *sums]
+    write_run(tmp_path / "1-2.run", 1, 2, iter([]))
+    assert steps == ["sync 1-2.run.tmp", "rename to 1-2.run", f"sync {tmp_path.name}"]
     steps.clear()
-    spool = files.open_spool(1, "u")
+    spool = Spool(tmp_path / "1-1.spool", 1, 1)
     spool.append(1, digests_of(1))
     assert [step.split()[0] for step in steps] == ["sync", "rename", "sync"]
     spool.sync()
     assert steps[3].endswith(".spool")
     spool.close()
-
-
-@pytest.mark.parametrize("private_bytes", [0, 64])
-def test_a_merge_is_marked_written_and_summed_in_this_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private_bytes: int
-) -> None:
-    """The mark is on disk before a bit of the file changes; the whole map, by msync, before the sums that say so."""
-    monkeypatch.setattr(raw_vectors, "PRIVATE_BYTES", private_bytes)
-    steps: list[object] = []
-
-    class Map(mmap.mmap):
-        def flush(self, *arguments: int) -> None:
-            steps.append(("flush", *arguments))
-            super().flush(*arguments)
-
-    files = new_files(tmp_path)
-    files.create_vector(1, 64)
-    path = tmp_path / "vectors" / "1.sums"
-    real_fsync = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        real_fsync(descriptor)
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            steps.append("mark" if read_sums(path, 1, 64).merging != NO_MERGE else "sums")
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(mmap, "mmap", Map)
-    with changing(files, 1, 64) as vector:
-        if not private_bytes:
-            assert steps == ["mark"]
-        vector[3] = 1
-        assert path.with_suffix(".bits").read_bytes()[3] == (0 if private_bytes else 1)
-    assert steps == ["mark", ("flush",), "sums"]

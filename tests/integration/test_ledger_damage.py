@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from storage_examples import (
     LEDGER_ID,
-    StoppedClock,
     add_set,
     charge_of,
     new_ledger,
@@ -20,11 +19,12 @@ from storage_examples import (
     publish,
 )
 
+from veilset.core.params import Operation
 from veilset.errors import StateCorrupted
-from veilset_server.records import ReleaseState
+from veilset_server.records import ReleaseState, SmallBatch
 from veilset_server.state.ledger.budgets import BUDGET_COLUMNS, CHARGE_COLUMNS
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.state.ledger.schema import MIGRATIONS
+from veilset_server.state.ledger.schema import VERSION
 from veilset_server.state.ledger.seals import first_link, next_link
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
@@ -47,12 +47,13 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> bytes:
             stored = add_set(ledger, name, account="fruit")
             for number in range(4):
                 publish(ledger, stored, f"{name} {number}", charge_of())
-                upload_id = f"upload {number}"
-                ledger.open_upload(stored.set_id, upload_id)
-                if number:
-                    ledger.accept_upload(stored.set_id, upload_id, 10)
+                upload = ledger.open_upload(stored.set_id, f"upload {number}", 0, Operation.REMOVE)
+                if number == 1:
+                    ledger.seal_part(upload, 3, bytes(16))
                 if number > 1:
-                    ledger.finish_upload(stored.set_id, upload_id, 7, bytes(32))
+                    ledger.finish_upload(upload, 7, bytes(16))
+            ledger.add_batches([SmallBatch(name, "small", Operation.ADD, bytes(range(16)))])
+            ledger.add_leftover(f"runs/{stored.set_id}-9.run")
             ledger.mark_release(stored.set_id, ledger.next_sequence(name) - 1, "published")
         ledger.raise_budget("fruit", 200 * 10**9, ledger.get_account("fruit").total_delta, "more", 1)
         ledger.delete_set("plums")
@@ -62,13 +63,14 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def content(ledger: SqliteLedger) -> list[object]:
     """Everything that the port tells."""
     names = ("apples", "pears", "plums")
-    uploads = [(i, f"upload {n}") for i in (1, 2) for n in range(4)]
+    uploads = [(i, f"upload {n}", 0, Operation.REMOVE) for i in (1, 2) for n in range(4)]
     return [
         ledger.list_sets("", 100),
-        [ledger.open_upload(set_id, upload_id) for set_id, upload_id in uploads],
-        ledger.merging_uploads(),
+        [ledger.open_upload(*upload) for upload in uploads],
         ledger.all_open_uploads(),
-        [ledger.finished_uploads(i) for i in (1, 2)],
+        [repr(ledger.items(i)) for i in (1, 2)],
+        [ledger.operations(name) for name in names],
+        ledger.run_files(),
         [ledger.list_releases(name, 0, 100) for name in names],
         [ledger.find_release(name, f"{name} {number}") for name in names for number in range(4)],
         [ledger.releases_in_state(state) for state in ReleaseState],
@@ -183,7 +185,7 @@ def test_making_a_ledger_never_takes_the_place_of_one(tmp_path: Path, sample: by
 
 
 EDITS: dict[str, Callable[[sqlite3.Connection], object]] = {
-    "later version": lambda plain: plain.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}"),
+    "later version": lambda plain: plain.execute(f"PRAGMA user_version = {VERSION + 1}"),
     "no version": lambda plain: plain.execute("PRAGMA user_version = 0"),
     "other program's file": lambda plain: plain.execute("PRAGMA application_id = 1"),
     "trigger gone": lambda plain: plain.execute("DROP TRIGGER charges_within_budget"),
@@ -201,7 +203,8 @@ EDITS: dict[str, Callable[[sqlite3.Connection], object]] = {
         plain, "UPDATE releases SET manifest = x'00' WHERE position = 3"
     ),
     "release gone": lambda plain: _without_triggers(plain, "DELETE FROM releases WHERE position = 3"),
-    "size changed": lambda plain: plain.execute("UPDATE sets SET proven_size = 1000000"),
+    "operations changed": lambda plain: plain.execute("UPDATE contents SET operations = 1"),
+    "digests changed": lambda plain: plain.execute("UPDATE small_uploads SET digests = x'0000000000000000'"),
     "parameter changed": lambda plain: plain.execute(
         "UPDATE sets SET description = replace(description, '1.0', '2.0')"
     ),
@@ -210,8 +213,11 @@ EDITS: dict[str, Callable[[sqlite3.Connection], object]] = {
     ),
     "account's unit changed": lambda plain: _without_triggers(plain, "UPDATE accounts SET elements_per_user = 3"),
     "set brought back": lambda plain: plain.execute("UPDATE sets SET deleted = 0"),
-    "vector's root changed": lambda plain: plain.execute("UPDATE vector_roots SET root = x''"),
-    "upload accepted": lambda plain: plain.execute("UPDATE uploads SET state = 'merging' WHERE state = 'open'"),
+    "run's checksum changed": lambda plain: plain.execute(
+        "UPDATE runs SET checksum = x'01010101010101010101010101010101'"
+    ),
+    "removal made an add": lambda plain: plain.execute("UPDATE runs SET operation = 'add'"),
+    "upload sealed": lambda plain: plain.execute("UPDATE uploads SET state = 'sealed' WHERE state = 'open'"),
 }
 
 
@@ -276,41 +282,6 @@ def test_a_ledger_that_is_damaged_while_it_is_open_is_refused_at_the_next_read(t
     with new_ledger(tmp_path) as ledger:
         add_set(ledger)
         with closing(sqlite3.connect(tmp_path / LEDGER_NAME, isolation_level=None)) as plain:
-            plain.execute("UPDATE sets SET proven_size = 99")
+            plain.execute("UPDATE sets SET account = 'x'")
         with pytest.raises(StateCorrupted, match=LEDGER_NAME):
             ledger.get_set("guests")
-
-
-# Migrations
-
-NEXT_VERSION = ("ALTER TABLE ledger ADD COLUMN note TEXT", "CREATE TABLE notes (text TEXT NOT NULL) STRICT")
-
-
-def test_an_older_ledger_is_brought_forward(tmp_path: Path, sample: bytes) -> None:
-    """With everything in it; and then the older program refuses it."""
-    (tmp_path / LEDGER_NAME).write_bytes(sample)
-    with open_ledger(tmp_path) as ledger:
-        expected = content(ledger)
-    later = (*MIGRATIONS, NEXT_VERSION)
-    for _ in range(2):
-        with SqliteLedger(tmp_path / LEDGER_NAME, LEDGER_ID, StoppedClock(), later) as ledger:
-            assert content(ledger) == expected
-    with pytest.raises(StateCorrupted, match=f"later than {len(MIGRATIONS)}"):
-        open_ledger(tmp_path)
-
-
-def test_a_migration_that_fails_leaves_the_older_ledger(tmp_path: Path, sample: bytes) -> None:
-    """All statements and the version change together or not at all."""
-    (tmp_path / LEDGER_NAME).write_bytes(sample)
-    failing = (*MIGRATIONS, (*NEXT_VERSION, "INSERT INTO nowhere VALUES (1)"))
-    with pytest.raises(StateCorrupted, match="nowhere"):
-        SqliteLedger(tmp_path / LEDGER_NAME, LEDGER_ID, StoppedClock(), failing)
-    with open_ledger(tmp_path) as ledger:
-        assert ledger.get_set("apples").set_id == 1
-
-
-def test_a_new_ledger_of_a_later_program_is_as_a_migrated_one(tmp_path: Path, sample: bytes) -> None:
-    """Both pass the same check of their tables."""
-    later = (*MIGRATIONS, NEXT_VERSION)
-    SqliteLedger.create(tmp_path / LEDGER_NAME, LEDGER_ID, StoppedClock(), later).close()
-    SqliteLedger(tmp_path / LEDGER_NAME, LEDGER_ID, StoppedClock(), later).close()

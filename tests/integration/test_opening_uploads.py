@@ -6,19 +6,21 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from storage_examples import add_set, new_files, new_ledger
+from publish_examples import MemoryAnchor, MemoryStore, OneKey
+from storage_examples import StoppedClock, add_set, new_ledger, new_runs
 
 from harness.patience import SECONDS
+from veilset_server.ports import ReleaseStore
 from veilset_server.state.idle_file import IdleFile
-from veilset_server.state.vector_files import VectorFiles
+from veilset_server.state.runs import Runs
 from veilset_server.usecases.abandoned_uploads import AbandonedUploads
-from veilset_server.usecases.ingest import Ingest
-from veilset_server.usecases.locks import KeyedLocks
-from veilset_server.usecases.merging import Merging
+from veilset_server.usecases.compaction import Compactor
+from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.upload_session import UploadSession
+from veilset_server.usecases.uploads import Uploads
 
 
 class Turnstile:
@@ -38,21 +40,21 @@ class Turnstile:
 
 
 class Place:
-    """A state folder with two sets, its ingest, a clock for what is abandoned, and a turnstile before each spool."""
+    """A state folder with two sets, its uploads, a clock for what is abandoned, and a turnstile before each spool."""
 
     def __init__(self, folder: Path) -> None:
         self.seconds = 0.0
-        self.ledger, self.files = new_ledger(folder), new_files(folder)
+        self.ledger = new_ledger(folder)
+        runs = new_runs(folder, self.ledger)
         for name in ("one", "two"):
-            stored = add_set(self.ledger, name)
-            self.files.create_vector(stored.set_id, stored.description.filter.vector_bytes)
-        locks = KeyedLocks()
-        abandoned = AbandonedUploads(self.ledger, self.files, IdleFile(folder), 100.0, lambda: self.seconds)
-        self.ingest = Ingest(self.ledger, self.files, locks, Merging(self.ledger, self.files, locks), abandoned)
+            add_set(self.ledger, name)
+        abandoned = AbandonedUploads(self.ledger, runs, IdleFile(folder), 100.0, lambda: self.seconds)
+        guard = RollbackGuard(self.ledger, cast(ReleaseStore, MemoryStore(folder)), MemoryAnchor(), OneKey())
+        self.uploads = Uploads(self.ledger, runs, Compactor(self.ledger, runs), guard, abandoned, StoppedClock())
 
-    def open(self, set_name: str) -> UploadSession[Any]:
+    def open(self, set_name: str) -> UploadSession:
         """Open an upload under the id u."""
-        return self.ingest.open(set_name, "u")
+        return self.uploads.open(set_name, "u")
 
 
 @pytest.fixture
@@ -66,8 +68,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
 @pytest.fixture
 def turnstile(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
     """What holds a spool up."""
-    made = Turnstile(VectorFiles.open_spool)
-    monkeypatch.setattr(VectorFiles, "open_spool", lambda *arguments, **named: made(*arguments, **named))
+    made = Turnstile(Runs.open_spool)
+    monkeypatch.setattr(Runs, "open_spool", lambda *arguments, **named: made(*arguments, **named))
     return made
 
 
@@ -78,31 +80,31 @@ def test_other_sets_do_not_wait_for_a_long_spool(place: Place, turnstile: Turnst
         slow = pool.submit(place.open, "one")
         assert turnstile.reached.wait(SECONDS)
         try:
-            quick = place.ingest.open("two", "u")
+            quick = place.uploads.open("two", "u")
             quick.add_elements(1, [b"a@example.com", b"b@example.com"])
-            assert place.ingest.finish(quick, 2, b"") == 2
+            assert place.uploads.finish(quick, 2, b"") == 2
         finally:
             turnstile.open.set()
         session = slow.result(SECONDS)
     assert not session.finished
-    place.ingest.close(session)
+    place.uploads.close(session)
 
 
 def test_an_upload_that_is_dropped_while_it_is_opened_can_be_finished(place: Place, turnstile: Turnstile) -> None:
     """It had been left alone for too long just when its producer came back: it starts from nothing, and says so."""
-    place.ingest.close(place.open("one"))
-    place.ingest.drop_abandoned()
+    place.uploads.close(place.open("one"))
+    place.uploads.drop_abandoned()
     place.seconds = 1000.0
     turnstile.armed = True
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(place.open, "one")
         assert turnstile.reached.wait(SECONDS)
         try:
-            assert place.ingest.drop_abandoned() == 1
+            assert place.uploads.drop_abandoned() == 1
         finally:
             turnstile.open.set()
         session = slow.result(SECONDS)
     assert not session.finished
     assert [upload.set_id for upload in place.ledger.all_open_uploads()] == [session.stored.set_id]
-    assert place.ingest.finish(session, 0, b"") == 0
+    assert place.uploads.finish(session, 0, b"") == 0
     assert place.open("one").finished

@@ -1,26 +1,22 @@
-"""What a publish must keep whatever happens: the promised size is proved, one charge for one drawing of noise, and nothing
+"""What a publish must keep whatever happens: one charge for one drawing of noise, and nothing
 leaves before its charge. On a real ledger and real files; Redis and the anchor are in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from publish_examples import Desk, MemoryAnchor, MemoryStore, names, restarted
-from storage_examples import whole
 
-from veilset.core.elements.hashing import digests
 from veilset.core.encodings.bitset import count_ones
 from veilset.core.encodings.bloom import filter as bloom
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.core.privacy.counts import calibrate_count, integer_noise
 from veilset.core.release.header import CHUNK_BYTES
 from veilset.core.release.signing import open_manifest
-from veilset.errors import BudgetExceeded, MinimumSizeUnproved, StorageFull
+from veilset.errors import BudgetExceeded, StorageFull
 from veilset_server.records import Mark, ReleaseState
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.usecases.counting import CountPurchase
@@ -42,60 +38,11 @@ def crash(*_: object, **__: object) -> None:
     raise Crashed
 
 
-def test_a_promised_size_that_is_not_proved_publishes_nothing(desk: Desk) -> None:
-    """Neither repeated elements nor repeated uploads count, nothing is charged or written, and how many is not told."""
+def test_min_size_is_an_assumption_that_nothing_checks(desk: Desk) -> None:
+    """A refusal would tell how many distinct elements there are."""
     desk.create(min_size=50)
-    desk.upload("one", names(49) * 3)
-    desk.upload("two", names(49))
-    with pytest.raises(MinimumSizeUnproved) as refused:
-        desk.publish("r")
-    assert refused.value.details == {"field": "min_size", "promised": "50"}
-    assert "49" not in refused.value.message
-    assert (desk.account().charges, desk.files.artefacts(), desk.ledger.list_releases("set", 0, 9)) == (0, [], [])
-    desk.upload("three", names(1, start=49))
+    desk.upload("one", names(1))
     assert desk.publish("r").sequence == 1
-
-
-@pytest.mark.parametrize(("distinct", "proved"), [(50, True), (49, False)])
-def test_what_a_crash_left_of_the_count_proves_no_more(
-    distinct: int, proved: bool, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bits were merged, their count was lost with the process; the ones still bound the size from below."""
-    desk.create(min_size=50)
-    monkeypatch.setattr(desk.ledger, "finish_upload", crash)
-    with pytest.raises(Crashed):
-        desk.upload("one", names(distinct))
-    after = restarted(desk, tmp_path)
-    assert after.ledger.get_set("set").proven_size == 0
-    if proved:
-        assert after.publish("r").sequence == 1
-    else:
-        with pytest.raises(MinimumSizeUnproved):
-            after.publish("r")
-    after.close()
-
-
-def test_a_publish_reads_the_vector_as_often_whether_the_counter_proves_the_promise_or_not(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So its time does not tell how many distinct elements were counted."""
-    desk.create(min_size=50, budget=3)
-    desk.upload("one", names(100))
-    read, find = desk.files.read_vector, desk.ledger.get_set_by_id
-    reads: list[int] = []
-
-    def counting(*arguments: Any) -> Any:
-        reads[-1] += 1
-        return read(*arguments)
-
-    monkeypatch.setattr(desk.files, "read_vector", counting)
-    for number, counted in enumerate([50, 49, 0]):
-        reads.append(0)
-        monkeypatch.setattr(
-            desk.ledger, "get_set_by_id", lambda set_id, n=counted: replace(find(set_id), proven_size=n)
-        )
-        desk.publish(f"r{number}")
-    assert reads[0] == reads[1] == reads[2] > 0
 
 
 def test_noise_that_was_not_charged_is_never_seen(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,9 +53,9 @@ def test_noise_that_was_not_charged_is_never_seen(desk: Desk, tmp_path: Path, mo
     with pytest.raises(Crashed):
         desk.publish("r")
     assert desk.account().charges == 0
-    lost = b"".join(desk.files.read_artefact(1, 1, CHUNK_BYTES))
+    lost = b"".join(desk.artefacts.read(1, 1, CHUNK_BYTES))
     after = restarted(desk, tmp_path)
-    assert after.files.artefacts() == []
+    assert after.artefacts.list() == []
     release = after.publish("r")
     after.delivery.deliver_pending()
     [(manifest, bits)] = after.store.uploads
@@ -126,7 +73,7 @@ def test_noise_that_was_charged_is_the_noise_that_goes_out(
     monkeypatch.setattr(desk.guard, "record", crash)
     with pytest.raises(Crashed):
         desk.publish("r")
-    drawn = b"".join(desk.files.read_artefact(1, 1, CHUNK_BYTES))
+    drawn = b"".join(desk.artefacts.read(1, 1, CHUNK_BYTES))
     desk.upload("two", names(100, start=100))
     after = restarted(desk, tmp_path)
     release = after.publish("r")
@@ -149,7 +96,7 @@ def test_every_release_has_noise_and_a_charge_of_its_own(desk: Desk) -> None:
     (first, one), (second, two) = desk.store.uploads
     assert one != two
     assert [open_manifest(manifest).total_nano_epsilon for manifest in (first, second)] == [NANO, 2 * NANO]
-    assert desk.files.artefacts() == [(1, 1), (1, 2)]
+    assert desk.artefacts.list() == [(1, 1), (1, 2)]
 
 
 def test_an_anchor_that_fails_after_the_charge_costs_one_charge(desk: Desk) -> None:
@@ -162,7 +109,7 @@ def test_an_anchor_that_fails_after_the_charge_costs_one_charge(desk: Desk) -> N
     with pytest.raises(StorageFull):
         desk.publish("s")
     assert desk.publish("r").sequence == 1  # what is charged is told again
-    assert (desk.account().charges, len(desk.files.artefacts())) == (1, 1)
+    assert (desk.account().charges, len(desk.artefacts.list())) == (1, 1)
     desk.anchor.room = None
     desk.publish("s")
     assert desk.anchor.read("set", "set") == Mark(2, 2 * NANO, charge_delta(2e-9))
@@ -174,9 +121,10 @@ def test_a_bought_count_is_the_ones_of_the_raw_vector_with_fresh_noise(desk: Des
     desk.upload("one", names(100))
     count = open_manifest(desk.publish("r", CountPurchase(0.5, 1e-8)).manifest).count
     noise = calibrate_count(0.5, 1e-8, sensitivity=4)
-    raw = np.frombuffer(whole(desk.files, 1, description.filter.vector_bytes), dtype=np.uint8)
+    raw = np.zeros(description.filter.vector_bytes, dtype=np.uint8)
+    bloom.insert(raw, description.filter, np.array(desk.held(), dtype=np.uint64))
     ones = count_ones(raw)
-    assert bloom.contains(raw, description.filter, digests(names(100), seed=description.filter.seed)).all()
+    assert len(desk.held()) == 100
     assert count is not None
     assert (count.mechanism, count.scale, count.sensitivity) == (noise.mechanism, noise.scale, 4)
     assert count.value == ones + integer_noise(noise, desk.entropy.first_integers[0])

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from storage_examples import description, new_ledger
 
+from veilset.core.params import Operation
 from veilset.errors import LimitExceeded
-from veilset_server.principals import EVERYBODY, Principal, make_principal
-from veilset_server.records import StoredSet, UploadQuota
+from veilset_server.records import StoredSet, Upload, UploadQuota
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.usecases.upload_ids import UploadContent, kept_id, prefixes
 
 
 @pytest.fixture
@@ -44,36 +43,25 @@ def test_sets_of_one_owner(ledger: SqliteLedger) -> None:
 
 
 def test_open_uploads(ledger: SqliteLedger) -> None:
-    """Over all sets, of both contents, by the beginning of their ids; an upload that is there is none more."""
+    """Over all sets, by the beginning of their ids; an upload that is there, or a part of it, is none more."""
     first, second = add(ledger, "a", "").set_id, add(ledger, "b", "").set_id
-    ab, a, vector = (make_principal(name, ["producer"], ["*"]) for name in ("a.b", "a", "vector"))
 
-    def opened(
-        set_id: int,
-        principal: Principal,
-        upload_id: str,
-        content: UploadContent = UploadContent.ELEMENTS,
-        own: int = 2,
-        everybody: int = 8,
-    ) -> None:
-        ledger.open_upload(
-            set_id, kept_id(content, principal, upload_id), UploadQuota(prefixes(principal), own, everybody)
-        )
+    def opened(set_id: int, principal: str, upload_id: str, part: int = 0, own: int = 2, everybody: int = 8) -> Upload:
+        prefix = f"{principal}/" if principal else ""
+        kept_id = f"{principal}/{upload_id}"
+        return ledger.open_upload(set_id, kept_id, part, Operation.ADD, UploadQuota(prefix, own, everybody))
 
-    opened(first, a, "u")
-    opened(second, a, "u", UploadContent.VECTOR)
+    kept = opened(first, "a", "u")
+    opened(second, "a", "u", 1)
+    opened(second, "a", "u", 2)
     with pytest.raises(LimitExceeded, match="max_open_uploads_per_principal = 2"):
-        opened(first, a, "v")
-    opened(first, a, "u")
-    opened(first, ab, "u")
-    opened(first, ab, "v")
-    opened(first, vector, "a/u")  # its own, whatever others merge
-    opened(first, vector, "a/v")
-    with pytest.raises(LimitExceeded, match="max_open_uploads_per_principal = 2"):
-        opened(first, vector, "a/w")
-    with pytest.raises(LimitExceeded, match="max_open_uploads = 6"):
-        opened(second, make_principal("b", ["producer"], ["*"]), "u", everybody=6)
-    ledger.accept_upload(first, kept_id(UploadContent.ELEMENTS, a, "u"), 1)
-    opened(first, a, "v")
-    with pytest.raises(LimitExceeded, match="max_open_uploads_per_principal = 6"):
-        opened(first, EVERYBODY, "w", own=6)
+        opened(first, "a", "v")
+    opened(first, "a", "u")
+    opened(first, "a.b", "u")
+    opened(first, "a.b", "v")
+    with pytest.raises(LimitExceeded, match="max_open_uploads = 4"):
+        opened(second, "b", "u", everybody=4)
+    ledger.finish_upload(kept, 1, bytes(16))
+    opened(first, "a", "v")
+    with pytest.raises(LimitExceeded, match="max_open_uploads_per_principal = 4"):
+        opened(first, "", "w", own=4)

@@ -76,7 +76,7 @@ def test_periodic_passes_compare_all_content_in_turn(
 ) -> None:
     """A chunk each here, so the sixth pass has seen all six; lengths and manifests are compared in each."""
     monkeypatch.setattr(delivery, "CHUNKS_AT_A_TIME", 1)
-    passes = delivery.Delivery(desk.ledger, desk.files, desk.store)
+    passes = delivery.Delivery(desk.ledger, desk.artefacts, desk.store)
     good = redis_content(redis.url)
     for sequence in (1, 2):
         for index in range(CHUNKS):
@@ -148,7 +148,7 @@ def test_what_cannot_be_restored_is_told_until_it_is_whole(
     desk: Desk, redis: RedisServer, tmp_path: Path, damage: Callable[[Path, int], None], loss: tuple[str | int, ...]
 ) -> None:
     """By the pass, and in the log with the file's name; by `damaged` also after passes that did not look at its content."""
-    desk.delivery = delivery.Delivery(desk.ledger, desk.files, desk.store)
+    desk.delivery = delivery.Delivery(desk.ledger, desk.artefacts, desk.store)
     path = tmp_path / "artefacts" / "1-2.noisy"
     good = path.read_bytes()
     damage(tmp_path, 2)

@@ -37,7 +37,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     found = Desk(tmp_path, MemoryAnchor(), ForgetfulStore(tmp_path / LEDGER_NAME))
     found.create(budget=9, bits=1 << 12)
     found.upload("one", names(100))
-    found.delivery = Delivery(found.ledger, found.files, found.store, keep=KEEP)
+    found.delivery = Delivery(found.ledger, found.artefacts, found.store, keep=KEEP)
     found.publish("first")
     found.delivery.deliver_pending()
     yield found
@@ -74,12 +74,12 @@ def test_a_thousand_releases_stay_and_no_more(desk: Desk) -> None:
     assert desk.store.expired == [3, 2, 1]
     assert states(desk)[ReleaseState.EXPIRED] == [3, 2, 1]
     assert states(desk)[ReleaseState.PUBLISHED] == list(range(newest, 3, -1))
-    assert desk.files.artefacts() == [(1, newest)]
+    assert desk.artefacts.list() == [(1, newest)]
 
 
 def test_what_never_was_visible_does_not_count(desk: Desk) -> None:
     """A thousand lost releases hide no published one, nor take its place."""
-    desk.delivery = Delivery(desk.ledger, desk.files, desk.store, keep=1)
+    desk.delivery = Delivery(desk.ledger, desk.artefacts, desk.store, keep=1)
     add_releases(desk, 2, KEEP + 2, ReleaseState.LOST)
     newest = deliver_one(desk).sequence
     assert desk.store.expired == [1]

@@ -107,7 +107,7 @@ def test_a_pointer_that_nobody_can_explain_stops_publishing(rolled_back: Desk) -
 def lost_folder(rolled_back: Desk, tmp_path: Path) -> Iterator[Desk]:
     """An empty folder and a new key, beside the anchor and the Redis of before, which tell of two releases."""
     rolled_back.close()
-    for name in ("vectors", "spools", "artefacts"):
+    for name in ("runs", "spools", "artefacts"):
         shutil.rmtree(tmp_path / name, ignore_errors=True)
     (tmp_path / LEDGER_NAME).unlink()
     signer = SigningKeys(tmp_path, StoppedClock(), may_make=True)
@@ -242,7 +242,7 @@ def test_what_a_retired_key_signed_still_counts(tmp_path: Path) -> None:
     desk.guard.check("set", "set")
     desk.close()
     shutil.copy(tmp_path / "older", tmp_path / LEDGER_NAME)
-    shutil.rmtree(tmp_path / "vectors")
+    shutil.rmtree(tmp_path / "spools")
     desk = Desk(tmp_path, MemoryAnchor(), desk.store, SigningKeys(tmp_path, StoppedClock(), may_make=False))
     with pytest.raises(StateRolledBack) as refused:
         desk.guard.check("set", "set")

@@ -25,7 +25,7 @@ from storage_examples import (
     release_of,
 )
 
-from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
+from veilset.core.params import Adjacency, FilterParameters, Operation, PrivacyParameters
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import (
     AlreadyExists,
@@ -35,19 +35,16 @@ from veilset.errors import (
     LimitExceeded,
     NotFound,
 )
-from veilset_server.ports import Ledger
-from veilset_server.records import Charge, ReleaseState, SetDescription, UploadState, VectorRecord
+from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRun, UploadPart, UploadState
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
-ROOT = bytes(range(32))
+CHECKSUM = bytes(range(16))
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     with new_ledger(tmp_path) as opened:
-        port: Ledger = opened  # checked by mypy
-        assert port is opened
         yield opened
 
 
@@ -66,7 +63,6 @@ def test_a_set_comes_back_as_it_was_described(ledger: SqliteLedger, tmp_path: Pa
     """Every field survives, across a reopen too."""
     stored = add_set(ledger)
     assert stored.description == description()
-    assert stored.proven_size == 0
     assert ledger.get_set("guests") == ledger.get_set_by_id(stored.set_id) == stored
     ledger.close()
     with open_ledger(tmp_path) as reopened:
@@ -129,65 +125,83 @@ def test_names_outside_the_alphabet_are_refused(ledger: SqliteLedger, name: str)
 # Uploads
 
 
-def test_an_upload_goes_from_open_over_merging_to_finished(ledger: SqliteLedger) -> None:
-    """Each step once, in order; the proven size grows at the last."""
+def test_a_finished_upload_is_a_run_and_its_id_is_known(ledger: SqliteLedger) -> None:
     set_id = add_set(ledger).set_id
-    assert ledger.open_upload(set_id, "u").state is UploadState.OPEN
-    assert (ledger.open_uploads(set_id), ledger.finished_uploads(set_id)) == (1, 0)
-    with pytest.raises(FailedPrecondition):
-        ledger.finish_upload(set_id, "u", 1, ROOT)
-    ledger.accept_upload(set_id, "u", 12)
-    with pytest.raises(FailedPrecondition):
-        ledger.accept_upload(set_id, "u", 13)
-    assert [(upload.upload_id, upload.count) for upload in ledger.merging_uploads()] == [("u", 12)]
-    assert ledger.vector_record(set_id) == VectorRecord(b"", ("u",))
-    ledger.finish_upload(set_id, "u", 9, ROOT)
-    with pytest.raises(FailedPrecondition):
-        ledger.finish_upload(set_id, "u", 9, ROOT)
-    assert ledger.vector_record(set_id) == VectorRecord(ROOT)
-    assert ledger.merging_uploads() == []
-    finished = ledger.open_upload(set_id, "u")
+    upload = ledger.open_upload(set_id, "u", 0, Operation.ADD)
+    assert upload == ledger.open_upload(set_id, "u", 0, Operation.ADD)
+    assert (upload.state, ledger.count_items(set_id)) == (UploadState.OPEN, (0, 0, 0))
+    assert ledger.finish_upload(upload, 12, CHECKSUM) is None
+    with pytest.raises(NotFound):
+        ledger.finish_upload(upload, 12, CHECKSUM)
+    finished = ledger.open_upload(set_id, "u", 0, Operation.ADD)
     assert (finished.state, finished.count) == (UploadState.FINISHED, 12)
-    assert (ledger.open_uploads(set_id), ledger.finished_uploads(set_id)) == (0, 1)
-    assert ledger.get_set("guests").proven_size == 9
+    assert (ledger.all_open_uploads(), ledger.count_items(set_id)) == ([], (1, 0, 12))
+
+
+def test_removals_and_replacements_are_numbered(ledger: SqliteLedger) -> None:
+    """In one sequence of the set's name, adds between them or not."""
+    set_id = add_set(ledger).set_id
+    for number, operation in enumerate([Operation.REMOVE, Operation.ADD, Operation.REPLACE, Operation.ADD], start=2):
+        upload = ledger.open_upload(set_id, f"{number}", 0, operation)
+        told = ledger.finish_upload(upload, 1, CHECKSUM)
+        assert told == (None if operation is Operation.ADD else number // 2)
+    assert (ledger.operations("guests"), ledger.charged().operations) == (2, {"guests": 2})
+    assert ledger.count_items(set_id) == (2, 0, 2)
+    assert len(ledger.leftovers()) == 2
 
 
 def test_uploads_go_with_their_set(ledger: SqliteLedger) -> None:
-    """A re-created set knows none of them, nor the size that was proven."""
+    """A re-created set knows none of them, and holds nothing."""
     first = add_set(ledger).set_id
-    ledger.open_upload(first, "u")
-    ledger.accept_upload(first, "u", 3)
-    ledger.finish_upload(first, "u", 3, ROOT)
+    finished, opened = (ledger.open_upload(first, upload_id, 0, Operation.ADD) for upload_id in "uv")
+    ledger.finish_upload(finished, 3, CHECKSUM)
     ledger.delete_set("guests")
-    for step in (
-        ledger.open_upload,
-        lambda i, u: ledger.accept_upload(i, u, 3),
-        lambda i, u: ledger.finish_upload(i, u, 3, ROOT),
-    ):
-        with pytest.raises(NotFound):
-            step(first, "u")
+    assert len(ledger.leftovers()) == 2
+    with pytest.raises(NotFound):
+        ledger.open_upload(first, "u", 0, Operation.ADD)
+    with pytest.raises(NotFound):
+        ledger.finish_upload(opened, 3, CHECKSUM)
     second = add_set(ledger)
-    assert second.proven_size == 0
-    assert ledger.open_upload(second.set_id, "u").state is UploadState.OPEN
+    assert ledger.items(second.set_id) == []
+    assert ledger.open_upload(second.set_id, "u", 0, Operation.ADD).state is UploadState.OPEN
 
 
-def test_only_open_uploads_can_be_dropped(tmp_path: Path) -> None:
-    """And only they are candidates; those that are being merged are listed by set and by when they were opened."""
+def test_only_open_uploads_can_be_dropped(ledger: SqliteLedger) -> None:
+    set_id = add_set(ledger).set_id
+    old, finished, _ = (ledger.open_upload(set_id, upload_id, 0, Operation.ADD) for upload_id in ("old", "done", "new"))
+    ledger.seal_part(ledger.open_upload(set_id, "parts", 3, Operation.ADD), 1, CHECKSUM)
+    ledger.finish_upload(finished, 1, CHECKSUM)
+    assert [upload.upload_id for upload in ledger.all_open_uploads()] == ["old", "new", "parts"]
+    assert ledger.drop_upload(set_id, "old")
+    assert not ledger.drop_upload(set_id, "old")
+    assert not ledger.drop_upload(set_id, "done")
+    assert ledger.drop_upload(set_id, "parts")
+    with pytest.raises(NotFound):
+        ledger.seal_part(old, 1, CHECKSUM)
+
+
+def test_ids_of_finished_uploads_are_forgotten_in_time(tmp_path: Path) -> None:
     clock = StoppedClock()
     with SqliteLedger.create(tmp_path / LEDGER_NAME, LEDGER_ID, clock) as ledger:
-        other, set_id = add_set(ledger, "other").set_id, add_set(ledger).set_id
-        for upload_id in ("old", "z accepted", "accepted", "new"):
-            ledger.open_upload(set_id, upload_id)
-            clock.time_us += 1_000_000
-        ledger.open_upload(other, "others")
-        for owner, upload_id in ((set_id, "accepted"), (set_id, "z accepted"), (other, "others")):
-            ledger.accept_upload(owner, upload_id, 1)
-        assert {upload.upload_id for upload in ledger.all_open_uploads()} == {"old", "new"}
-        assert [upload.upload_id for upload in ledger.merging_uploads(set_id)] == ["z accepted", "accepted"]
-        assert [upload.upload_id for upload in ledger.merging_uploads()] == ["others", "z accepted", "accepted"]
-        assert ledger.drop_upload(set_id, "old")
-        assert not ledger.drop_upload(set_id, "old")
-        assert not ledger.drop_upload(set_id, "accepted")
+        set_id = add_set(ledger).set_id
+        for upload_id in "ab":
+            clock.time_us += 10
+            ledger.finish_upload(ledger.open_upload(set_id, upload_id, 0, Operation.ADD), 1, CHECKSUM)
+        assert ledger.forget_finished(clock.time_us) == 1
+        assert ledger.open_upload(set_id, "a", 0, Operation.ADD).state is UploadState.OPEN
+        assert ledger.open_upload(set_id, "b", 0, Operation.ADD).state is UploadState.FINISHED
+
+
+def test_parts_become_one_run_of_several_files(ledger: SqliteLedger) -> None:
+    set_id = add_set(ledger).set_id
+    parts = [UploadPart(part, part, bytes([part] * 16)) for part in (1, 2, 3)]
+    for part in parts:
+        ledger.seal_part(ledger.open_upload(set_id, "u", part.part, Operation.ADD), part.count, part.checksum)
+    ledger.finish_upload(ledger.open_upload(set_id, "u", 0, Operation.ADD), 6, b"", parts)
+    (run,) = ledger.items(set_id)
+    assert isinstance(run, StoredRun)
+    assert [(file.sent, file.checksum[0]) for file in run.files] == [(1, 1), (2, 2), (3, 3)]
+    assert len(ledger.leftovers()) == 1  # the spool of part 0, which is empty
 
 
 # Releases and budgets

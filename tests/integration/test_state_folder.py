@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from storage_examples import UNRECORDED, StoppedClock, add_set, changing, charge_of, digests_of, publish
+from storage_examples import StoppedClock, add_set, charge_of, digests_of, publish
 
+from veilset.core.params import Operation
 from veilset.errors import FailedPrecondition, StateCorrupted, VeilsetError
 from veilset_server.state.folder_format import FORMAT_NAME, FORMAT_VERSION
-from veilset_server.state.opened_state import open_state
+from veilset_server.state.opened_state import OpenedState, open_state
+from veilset_server.state.run_file import write_run
+from veilset_server.state.runs import MANY_RUNS
 from veilset_server.state.state_folder import LOCK_NAME, SUBFOLDERS, StateFolder
 
 CLOCK = StoppedClock()
@@ -30,20 +33,25 @@ def state(tmp_path: Path) -> Path:
     path = tmp_path / "state"
     with open_state(path, CLOCK) as opened:
         stored = add_set(opened.ledger)
-        length = stored.description.filter.vector_bytes
-        opened.files.create_vector(stored.set_id, length)
-        with changing(opened.files, stored.set_id, length) as vector:
-            vector[:] = 0xA5
-        for upload_id in ("finished", "open"):
-            opened.ledger.open_upload(stored.set_id, upload_id)
-            spool = opened.files.open_spool(stored.set_id, upload_id)
-            spool.append(1, digests_of(1))
-            spool.close()
-        opened.ledger.accept_upload(stored.set_id, "finished", 5)
-        opened.ledger.finish_upload(stored.set_id, "finished", 5, opened.files.vector_root(stored.set_id, length))
-        opened.files.write_artefact(stored.set_id, 1, iter([b"noise"]), 5)
+        for number in range(MANY_RUNS):
+            held(opened, stored.set_id, f"folded {number}")
+        opened.runs.compact(stored.set_id)
+        opened.runs.discard()
+        held(opened, stored.set_id, "finished")
+        opened.runs.open_spool(opened.ledger.open_upload(stored.set_id, "open", 0, Operation.ADD)).close()
+        opened.artefacts.write(stored.set_id, 1, iter([b"noise"]), 5)
         publish(opened.ledger, stored, "r", charge_of())
     return path
+
+
+def held(opened: OpenedState, set_id: int, upload_id: str) -> None:
+    """A finished upload of five digests."""
+    upload = opened.ledger.open_upload(set_id, upload_id, 0, Operation.ADD)
+    spool = opened.runs.open_spool(upload)
+    spool.append(1, digests_of(upload.serial))
+    spool.sync()
+    spool.close()
+    opened.ledger.finish_upload(upload, 5, spool.checksum())
 
 
 def files_of(path: Path) -> dict[str, bytes]:
@@ -70,9 +78,9 @@ def test_everything_in_it_is_private(tmp_path: Path) -> None:
     try:
         with open_state(path, CLOCK) as opened:
             add_set(opened.ledger)
-            opened.files.create_vector(1, 8192)
-            opened.files.open_spool(1, "u").close()
-            opened.files.write_artefact(1, 1, iter([b"noise"]), 5)
+            held(opened, 1, "u")
+            write_run(path / "runs" / "1-1.run", 1, 1, iter([]))
+            opened.artefacts.write(1, 1, iter([b"noise"]), 5)
             with opened.ledger._file.transaction() as transaction:  # while the journal is there
                 transaction.execute("INSERT INTO accounts VALUES ('x')")
                 assert (path / "ledger.db-journal").exists()
@@ -81,9 +89,7 @@ def test_everything_in_it_is_private(tmp_path: Path) -> None:
         os.umask(before)
     folders = {"state", *SUBFOLDERS}
     assert found == {name: 0o700 if name in folders else 0o600 for name in found}
-    assert len(found) == len(folders) + len(
-        ("lock", "format.json", "ledger.db", "journal", "vector", "sums", "spool", "artefact")
-    )
+    assert len(found) == len(folders) + len(("lock", "format.json", "ledger.db", "journal", "run", "spool", "artefact"))
 
 
 def test_a_second_server_is_told_who_holds_the_folder(tmp_path: Path) -> None:
@@ -108,9 +114,12 @@ def test_the_folder_is_held_within_one_process_too(tmp_path: Path) -> None:
     """Until it is closed, or opening it failed."""
     with StateFolder(tmp_path), pytest.raises(FailedPrecondition, match="in use"):
         StateFolder(tmp_path)
+    form = (tmp_path / FORMAT_NAME).read_text()
     for _ in range(2):
-        with pytest.raises(StateCorrupted, match="later"):
-            StateFolder(tmp_path, version=0)
+        (tmp_path / FORMAT_NAME).write_text(form.replace(f'"version": {NOW}', '"version": 9'))
+        with pytest.raises(StateCorrupted, match="version 9"):
+            StateFolder(tmp_path)
+    (tmp_path / FORMAT_NAME).write_text(form)
     StateFolder(tmp_path).close()
 
 
@@ -120,13 +129,13 @@ def test_a_full_state_folder_opens_again(state: Path) -> None:
     with open_state(state, CLOCK) as opened:
         assert opened.folder.ready
         assert opened.ledger.get_account("guests").charges == 1
-        assert opened.files.artefacts() == [(1, 1)]
+        assert opened.artefacts.list() == [(1, 1)]
     after = files_of(state)
     assert {name for name in before if before[name] != after[name]} <= {LOCK_NAME}
     assert before.keys() == after.keys()
 
 
-@pytest.mark.parametrize("content", ["photos", "ledger.db", "vectors"])
+@pytest.mark.parametrize("content", ["photos", "ledger.db", "runs"])
 def test_a_folder_with_other_content_is_not_taken_over(tmp_path: Path, content: str) -> None:
     """Neither somebody else's nor one that lost its format file."""
     (tmp_path / content).mkdir()
@@ -162,7 +171,7 @@ def test_a_crash_while_the_folder_is_made_leaves_one_that_can_be_made(
             case "format":
                 patched.setattr("veilset_server.state.state_folder.write_format", crash)
             case "ledger":
-                patched.setattr("veilset_server.state.ledger.sqlite_ledger.upgrade", crash)
+                patched.setattr("veilset_server.state.ledger.sqlite_ledger.make_schema", crash)
             case "ready":
                 patched.setattr(StateFolder, "mark_ready", crash)
         with pytest.raises(Crash), open_state(tmp_path / "state", CLOCK):
@@ -188,53 +197,10 @@ def test_a_folder_of_another_user_has_to_be_closed_to_all_others(tmp_path: Path,
             StateFolder(path)
 
 
-# Versions
-
-
-def test_an_older_folder_is_brought_forward_step_by_step(state: Path) -> None:
-    """Each step once, the version behind it; then the older program refuses it."""
-    ran: list[str] = []
-
-    def to_next(path: Path) -> None:
-        ran.append("first")
-        (path / "added").touch()
-
-    migrations = {NOW: to_next, NOW + 1: lambda _: ran.append("second")}
-    for _ in range(2):
-        StateFolder(state, migrations, version=NOW + 2).close()
-    assert ran == ["first", "second"]
-    assert json.loads((state / FORMAT_NAME).read_text())["version"] == NOW + 2
-    assert (state / "added").exists()
-    with pytest.raises(StateCorrupted, match=f"version {NOW + 2} is later than {NOW}"):
-        StateFolder(state)
-
-
-def test_a_migration_that_a_crash_interrupted_runs_again(state: Path) -> None:
-    """The version rises behind the step, not before."""
-    runs: list[int] = []
-
-    def fail_once(_: Path) -> None:
-        runs.append(1)
-        if len(runs) == 1:
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        StateFolder(state, {NOW: fail_once}, version=NOW + 1)
-    StateFolder(state, {NOW: fail_once}, version=NOW + 1).close()
-    assert len(runs) == 2
-
-
-def test_a_version_from_which_no_migration_leads_is_refused(state: Path) -> None:
-    """Named, and left as it is."""
-    with pytest.raises(StateCorrupted, match=f"no migration leads on from version {NOW}"):
-        StateFolder(state, {}, version=NOW + 1)
-    assert opens(state)
-
-
 # Damage
 
 
-@pytest.mark.parametrize("name", ["format.json", "ledger.db", "vectors", "spools", "artefacts"])
+@pytest.mark.parametrize("name", ["format.json", "ledger.db", "runs", "spools", "artefacts"])
 def test_a_missing_part_is_named_and_not_made_anew(state: Path, name: str) -> None:
     """In a folder that was in use, whatever is missing is damage."""
     part = state / name
@@ -297,50 +263,56 @@ def test_files_of_two_folders_do_not_mix(state: Path, tmp_path: Path) -> None:
         pass
 
 
-def test_an_older_ledger_beside_newer_vectors_is_refused(state: Path) -> None:
-    """One way in which a restored ledger shows: a vector whose set it never heard of."""
+def test_runs_beside_an_older_ledger_are_set_aside(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One way in which a restored ledger shows; nothing is deleted, and the log names the files."""
     older = (state / "ledger.db").read_bytes()
     with open_state(state, CLOCK) as opened:
-        opened.files.create_vector(add_set(opened.ledger, "newer").set_id, 8192)
+        held(opened, 1, "newer")
+    newest = max((state / "spools").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    content = newest.read_bytes()
     (state / "ledger.db").write_bytes(older)
-    with pytest.raises(StateCorrupted, match=r"vectors/2\.bits"), open_state(state, CLOCK):
-        pass
-    assert (state / "vectors" / "2.bits").exists()
+    with open_state(state, CLOCK) as opened:
+        assert len(opened.ledger.items(1)) == 2
+    assert (state / "quarantine" / newest.name).read_bytes() == content
+    assert newest.name in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["1.bits", "1.sums"])
-@pytest.mark.parametrize("length", [None, 0, 1, 9000])
-def test_a_damaged_vector_is_its_own_sets_trouble(
-    state: Path, name: str, length: int | None, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("folder", ["runs", "spools"])
+@pytest.mark.parametrize("length", [None, 0, 40])
+def test_a_damaged_run_is_its_own_sets_trouble(
+    state: Path, folder: str, length: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Missing, longer or shorter: the folder opens, the log names the file, and nothing is made anew in its place."""
-    path = state / "vectors" / name
+    """Missing or shorter: the folder opens, the log names the file, and nothing is made anew in its place."""
+    path = max((state / folder).iterdir(), key=lambda found: found.stat().st_size)
     if length is None:
         path.unlink()
     else:
         os.truncate(path, length)
     for _ in range(2):
-        with open_state(state, CLOCK) as opened, pytest.raises(StateCorrupted, match=f"vectors/{name}"):
-            opened.files.read_vector(1, 8192, UNRECORDED)
-        assert f"file=vectors/{name}" in capsys.readouterr().out
+        with open_state(state, CLOCK) as opened:
+            assert opened.refusing == {1}
+            with pytest.raises(StateCorrupted, match=f"{folder}/{path.name}"), opened.runs.sorted_chunks(1) as chunks:
+                list(chunks)
+        assert f"file={folder}/{path.name}" in capsys.readouterr().out
     assert (path.stat().st_size if path.exists() else None) == length
 
 
 def test_what_a_crash_left_between_ledger_and_files_is_carried_through(tmp_path: Path) -> None:
-    """A set whose vector was not made yet gets it; what a deleted set left goes; half-made files go."""
+    """What a deleted set left goes; half-made files go."""
     path = tmp_path / "state"
     with open_state(path, CLOCK) as opened:
         add_set(opened.ledger, "first")
-        opened.files.create_vector(1, 8192)
-        opened.files.open_spool(1, "u").close()
+        held(opened, 1, "finished")
+        opened.runs.open_spool(opened.ledger.open_upload(1, "open", 0, Operation.ADD)).close()
         opened.ledger.delete_set("first")
         add_set(opened.ledger, "second")
-    (path / "artefacts" / "1-1.noisy.tmp").touch()
+        held(opened, 2, "u")
+    for name in ("artefacts/1-1.noisy.tmp", "runs/2-5.run.tmp", "spools/2-9.spool.tmp"):
+        (path / name).touch()
     with open_state(path, CLOCK):
         pass
     kept = {str(file.relative_to(path)) for folder in SUBFOLDERS for file in (path / folder).iterdir()}
-    assert kept == {"vectors/2.bits", "vectors/2.sums"}
-    assert (path / "vectors" / "2.bits").read_bytes() == bytes(8192)
+    assert kept == {"spools/2-1.spool"}
 
 
 def test_open_state_lets_the_folder_go_when_a_part_is_refused(state: Path) -> None:

@@ -6,15 +6,13 @@ import ast
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import mmh3
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from veilset._input.element_digests import digest_batch
 from veilset.core import compiled
@@ -27,8 +25,6 @@ from veilset.core.encodings.bloom.decoding import count_ones_per_element
 from veilset.core.encodings.bloom.readings import count_readings, readings_per_element
 from veilset.core.params import MAX_ELEMENT_BYTES, FilterParameters, HashScheme, Normalization
 from veilset.errors import InvalidInput
-from veilset_server.ports import UploadSpool
-from veilset_server.usecases.merge_work import LONG_BITS, ElementWork
 
 numba = pytest.importorskip("numba")
 
@@ -214,34 +210,6 @@ def test_they_are_loaded_once_they_would_have_paid(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(compiled, "find_spec", lambda name: None)
     assert compiled.kernels(2 * compiled.LOADING_SECONDS) is None
     assert compiled._State.unavailable
-
-
-class OneBatch:
-    """A spool of one batch."""
-
-    def __init__(self, elements: int) -> None:
-        self.elements = elements
-        self._hashed = digests([b"%d" % i for i in range(elements)])
-
-    def read(self) -> Iterator[NDArray[np.uint64]]:
-        """It."""
-        yield self._hashed
-
-
-@pytest.mark.parametrize(("bits", "elements", "loaded"), [(LONG_BITS - 1, 30_000, 0), (LONG_BITS, 1, 1)])
-def test_the_service_loads_them_by_the_public_length_alone(
-    bits: int, elements: int, loaded: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not by how much is uploaded: a pause at some number of elements would tell one producer of another."""
-    loads: list[int] = []
-    for name, value in (("kernels", None), ("missed_seconds", 0.0)):
-        monkeypatch.setattr(compiled._State, name, value)
-    monkeypatch.setattr(compiled, "load", lambda: loads.append(1))
-    monkeypatch.setattr(compiled, "LOADING_SECONDS", 1e-9)
-    shape = FilterParameters(bits, 1)
-    work = ElementWork(cast(UploadSpool, OneBatch(elements)), shape)
-    assert work.or_into(np.zeros(shape.vector_bytes, dtype=np.uint8)) > 0
-    assert len(loads) == loaded
 
 
 def test_a_short_job_loads_nothing_compiled() -> None:

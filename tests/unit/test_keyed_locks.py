@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness.patience import SECONDS
-from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.locks import KeyedLocks
 
 
 def test_one_at_a_time_for_each_key() -> None:

@@ -15,7 +15,6 @@ from itertools import product
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-PUBLISH_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
 ALARMING = ("DATA_LOSS", "INTERNAL", "UNKNOWN")
@@ -67,12 +66,6 @@ class Instruments:
         )
         for outcome in OUTCOMES:
             self.publishes.labels(outcome)
-        self.publish_seconds = Histogram(
-            "veilset_publish_duration_seconds",
-            "From the first noise to a charged release on disk: noise, file, ledger.",
-            buckets=PUBLISH_SECONDS,
-            registry=registry,
-        )
         self.reconciles = Counter(
             "veilset_reconcile_passes_total", "Comparisons of Redis with the ledger.", ["outcome"], registry=registry
         )

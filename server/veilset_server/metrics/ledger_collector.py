@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from veilset.core.release.signing import open_manifest
 from veilset.errors import ReleaseRejected, VeilsetError
-from veilset_server.ports import Ledger
 from veilset_server.records import ReleaseState, StoredRelease, StoredSet
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 FRESH_SECONDS = 1.0
 """How long an answer is given again, so that asking often costs nothing."""
@@ -22,7 +22,7 @@ FRESH_SECONDS = 1.0
 class LedgerCollector(Collector):
     """A prometheus_client collector. max_sets: how many sets, by name, get lines of their own; so many accounts at most."""
 
-    def __init__(self, ledger: Ledger, max_sets: int) -> None:
+    def __init__(self, ledger: SqliteLedger, max_sets: int) -> None:
         self._ledger = ledger
         self._max_sets = max_sets
         self._lock = threading.Lock()

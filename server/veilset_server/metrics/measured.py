@@ -38,15 +38,6 @@ class MeasuredPublishing(Publishing):
         self._instruments.publishes.labels("charged").inc()
         return release
 
-    def _draw(self, *arguments: Any) -> StoredRelease:
-        """`Publishing._draw`, and no more of a publish, is timed: before it there is the wait for uploads being merged, and a
-        count of ones where the set promises a size.
-        """
-        began = time.monotonic()
-        release = super()._draw(*arguments)
-        self._instruments.publish_seconds.observe(time.monotonic() - began)
-        return release
-
     def find(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease | None:
         """`Publishing.find`."""
         found = super().find(set_name, request_id, count)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from veilset._service.endpoint import is_loopback
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound, VeilsetError
-from veilset_server.ports import Anchor, Ledger, ReleaseStore
+from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.rpc.call_log import CallLog
 from veilset_server.rpc.port_watch import end_process
 from veilset_server.rpc.serving import CallObserver
 from veilset_server.settings import Settings
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.publishing import Publishing
 
@@ -37,7 +38,7 @@ class Monitoring:
     Raises Unavailable (the metrics' port is taken) and FailedPrecondition (the extra ``tracing`` is missing).
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger, methods: Collection[str]) -> None:
+    def __init__(self, settings: Settings, ledger: SqliteLedger, methods: Collection[str]) -> None:
         """methods: /service/Method of everything that the server serves."""
         self._methods = methods
         self._ledger = ledger

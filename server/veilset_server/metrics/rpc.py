@@ -7,7 +7,7 @@ from veilset_server.rpc.call import Call
 
 UNTIMED = frozenset({"PublishRelease", "DeleteSet"})
 """They wait for their set while uploads are merged into it, which takes the longer the more these hold. All other unary calls
-wait for a name at most, whose lock nobody holds while it waits for a merge (`veilset_server.usecases.locks`)."""
+wait for a name at most, whose lock nobody holds while it waits for a merge (`veilset_server.locks`)."""
 
 
 class CallMeter:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from veilset.core.params import check_integer
 from veilset.errors import InvalidInput
-from veilset_server.ports import Ledger
 from veilset_server.records import StoredRelease
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
@@ -29,7 +29,7 @@ def sequence_token(token: str) -> int:
 
 
 def release_page(
-    ledger: Ledger, set_name: str, below: int, size: int, most_bytes: int = MOST_BYTES
+    ledger: SqliteLedger, set_name: str, below: int, size: int, most_bytes: int = MOST_BYTES
 ) -> tuple[list[StoredRelease], str]:
     """Up to ``size`` releases, newest first, and the token of the next page, empty behind the last.
 

@@ -16,10 +16,10 @@ from veilset.core.encodings.bloom.decoding import Rule
 from veilset.core.encodings.bloom.planning import planner
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer, check_name
 from veilset.core.release import wire
-from veilset.errors import FailedPrecondition, NotFound, Unavailable
+from veilset.errors import NotFound, Unavailable
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
-from veilset_server.ports import Ledger
+from veilset_server.locks import KeyedLocks
 from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet
 from veilset_server.rpc.call import current_call
@@ -27,12 +27,12 @@ from veilset_server.rpc.convert import budget_message, plan_message, release_mes
 from veilset_server.rpc.paging import MAX_PAGE, MAX_SEQUENCE, page_size, release_page, sequence_token
 from veilset_server.rpc.pending import PendingReleases
 from veilset_server.rpc.shares import Shares, plan_shares
-from veilset_server.rpc.upload import Uploads
+from veilset_server.rpc.upload import UploadCalls
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.usecases.budgets import Budgets
 from veilset_server.usecases.counting import CountPurchase
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.delivery_worker import DeliveryWorker
-from veilset_server.usecases.locks import KeyedLocks
 from veilset_server.usecases.publishing import Publishing
 from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.sets import SetRequest, Sets
@@ -44,7 +44,7 @@ Context = grpc.ServicerContext
 class UseCases:
     """What the service offers, wired by `veilset_server.app`."""
 
-    ledger: Ledger
+    ledger: SqliteLedger
     sets: Sets
     budgets: Budgets
     publishing: Publishing
@@ -56,7 +56,7 @@ class UseCases:
 class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     """The servicer. publish_wait_seconds: how long PublishRelease waits for Redis before it answers PENDING."""
 
-    def __init__(self, use_cases: UseCases, uploads: Uploads, shares: Shares, publish_wait_seconds: float) -> None:
+    def __init__(self, use_cases: UseCases, uploads: UploadCalls, shares: Shares, publish_wait_seconds: float) -> None:
         self._use = use_cases
         self._uploads = uploads
         self._shares = shares
@@ -116,7 +116,7 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         return self._uploads.serve(request_iterator)
 
     def AddBatch(self, request: pb.AddBatchRequest, context: Context) -> pb.AddBatchResponse:
-        raise FailedPrecondition("upload: this service takes streams only; use AddElements")
+        return self._uploads.add_batch(request)
 
     def PublishRelease(self, request: pb.PublishReleaseRequest, context: Context) -> pb.PublishReleaseResponse:
         set_name = check_name("set_name", request.set_name)

@@ -1,51 +1,64 @@
 """AddElements: one stream of an upload. Open, batches, finish; each is answered once it is on disk.
 
-The use case is behind `Ingest`; here is the order of the messages, and nothing else.
+The use case is behind `usecases.uploads.Uploads`; here is the order of the messages, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from veilset.core.params import check_name
+from veilset.core.params import Operation, check_name
 from veilset.core.release import wire
 from veilset.errors import InvalidInput, OutOfSequence
 from veilset.v1 import membership_pb2 as pb
+from veilset_server.records import UploadPart
 from veilset_server.rpc.call import current_call
 from veilset_server.rpc.shares import Shares
-from veilset_server.usecases.element_session import MAX_BATCH_ELEMENTS, ElementSession
-from veilset_server.usecases.ingest import Ingest
-from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.usecases.upload_session import MAX_BATCH_ELEMENTS, UploadSession
+from veilset_server.usecases.uploads import Uploads
 
 
-class Uploads:
+class UploadCalls:
     """Serves the uploads of one server. ``shares`` bounds how many work at a time, and shares that out."""
 
-    def __init__(self, ingest: Ingest, shares: Shares) -> None:
-        self._ingest = ingest
+    def __init__(self, uploads: Uploads, shares: Shares) -> None:
+        self._uploads = uploads
         self._shares = shares
-        self._turns = KeyedLocks()  # by set: who waits for a busy set must not hold a place
 
     def serve(self, requests: Iterator[pb.AddElementsRequest]) -> Iterator[pb.AddElementsResponse]:
         """Answer one stream. Whatever ends it, what was acknowledged stays for a resume."""
         first = next(requests, None)
         if first is None or first.WhichOneof("message") != "open":
             raise OutOfSequence("upload: the first message must be open", field="open")
-        if first.open.operation not in (pb.OPERATION_UNSPECIFIED, pb.OPERATION_ADD):
-            raise InvalidInput("operation", "add", first.open.operation)
-        if first.open.part:
-            raise InvalidInput("part", "0", first.open.part)
-        call, set_name = current_call(), check_name("set_name", first.open.set_name)
-        with self._turns[set_name], self._shares.place(call.key):
-            session = self._ingest.open(set_name, first.open.upload_id, call.principal)
+        call, opened = current_call(), first.open
+        operation = wire.from_number("operation", wire.OPERATION, opened.operation, Operation.ADD)
+        check_name("set_name", opened.set_name)
+        with self._shares.place(call.key):
+            session = self._uploads.open(opened.set_name, opened.upload_id, operation, opened.part, call.principal)
         try:
             yield pb.AddElementsResponse(opened=_opened(session))
             yield from self._content(session, requests, call.key)
         finally:
-            self._ingest.close(session)
+            self._uploads.close(session)
+
+    def add_batch(self, request: pb.AddBatchRequest) -> pb.AddBatchResponse:
+        """A whole small upload in one call."""
+        call = current_call()
+        operation = wire.from_number("operation", wire.OPERATION, request.operation, Operation.ADD)
+        upload = check_name("set_name", request.set_name), request.upload_id, operation
+        match request.WhichOneof("content"):
+            case "digests":
+                with self._shares.place(call.key):
+                    count = self._uploads.add_digests(*upload, request.digests, call.principal)
+            case "elements":
+                with self._shares.place(call.key):
+                    count = self._uploads.add_elements(*upload, list(request.elements.values), call.principal)
+            case _:
+                raise InvalidInput("content", "elements or digests")
+        return pb.AddBatchResponse(elements=count)
 
     def _content(
-        self, session: ElementSession, requests: Iterator[pb.AddElementsRequest], key: str
+        self, session: UploadSession, requests: Iterator[pb.AddElementsRequest], key: str
     ) -> Iterator[pb.AddElementsResponse]:
         for request in requests:
             match request.WhichOneof("message"):
@@ -57,8 +70,9 @@ class Uploads:
                     )
                 case "finish":
                     finish = request.finish
-                    with self._turns[session.stored.description.name], self._shares.place(key):
-                        count = self._ingest.finish(session, finish.count, finish.checksum)
+                    parts = [UploadPart(part.part, part.count, part.checksum) for part in finish.parts]
+                    with self._shares.place(key):
+                        count = self._uploads.finish(session, finish.count, finish.checksum, parts)
                     yield pb.AddElementsResponse(finished=pb.UploadFinished(elements=count))
                     return
                 case _:
@@ -69,7 +83,7 @@ class Uploads:
             )
 
 
-def _opened(session: ElementSession) -> pb.UploadOpened:
+def _opened(session: UploadSession) -> pb.UploadOpened:
     sequence, elements = session.position
     description = session.stored.description
     return pb.UploadOpened(
@@ -82,7 +96,7 @@ def _opened(session: ElementSession) -> pb.UploadOpened:
     )
 
 
-def _add(session: ElementSession, batch: pb.Batch) -> tuple[int, int]:
+def _add(session: UploadSession, batch: pb.Batch) -> tuple[int, int]:
     kind = batch.WhichOneof("content")
     if kind == "digests":
         return session.add_digests(batch.sequence, batch.digests)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from veilset.errors import StateCorrupted
-from veilset_server.state.durability import new_file, relative_name, storage_errors, write_all
+from veilset_server.state.durability import TEMPORARY_SUFFIX, new_file, relative_name, storage_errors, write_all
 
 MAGIC = b"vsnoisy1"
 _HEAD = struct.Struct("<8sQQQ")
@@ -65,6 +65,11 @@ class ArtefactFiles:
         """(set_id, sequence) of all artefacts, in order."""
         matches = (_NAME.fullmatch(entry.name) for entry in self._folder.iterdir())
         return sorted((int(match[1]), int(match[2])) for match in matches if match)
+
+    def remove_half_made(self) -> None:
+        """Delete what a crash left unfinished; none may be under way."""
+        for path in self._folder.glob(f"*{TEMPORARY_SUFFIX}"):
+            path.unlink()
 
     def remove(self, set_id: int, sequence: int) -> None:
         """Delete an artefact; no error if it is gone."""

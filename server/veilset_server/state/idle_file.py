@@ -1,4 +1,4 @@
-"""IdleRecord port: one small JSON file in the state folder. Upload ids are in it by their SHA-256 only.
+"""IdleRecord port: one small JSON file in the state folder. Uploads are in it by the serials of their spools only.
 
 It is a help for memory, nothing more: without it, abandoned uploads stay longer. So a damaged one is told in the log, and
 made anew.
@@ -57,10 +57,10 @@ def parse_ages(data: bytes) -> IdleAges:
         raise ValueError("not a list of rows") from error
 
 
-def _parse_row(row: Any) -> tuple[tuple[int, str], tuple[float, tuple[int, int] | None]]:
+def _parse_row(row: Any) -> tuple[tuple[int, int], tuple[float, tuple[int, int] | None]]:
     match row:
-        case [int(set_id), str(upload), float(seconds), None] if seconds >= 0:
+        case [int(set_id), int(upload), float(seconds), None] if seconds >= 0:
             return (set_id, upload), (seconds, None)
-        case [int(set_id), str(upload), float(seconds), [int(size), int(changed)]] if seconds >= 0:
+        case [int(set_id), int(upload), float(seconds), [int(size), int(changed)]] if seconds >= 0:
             return (set_id, upload), (seconds, (size, changed))
     raise ValueError("row")

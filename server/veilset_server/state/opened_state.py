@@ -10,22 +10,24 @@ from pathlib import Path
 
 import structlog
 
-from veilset.errors import NotFound, StateCorrupted
+from veilset.errors import StateCorrupted
 from veilset_server.ports import Clock
+from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.runs import Runs
 from veilset_server.state.state_folder import StateFolder
-from veilset_server.state.vector_files import VectorFiles
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedState:
-    """The open parts; valid until `open_state`'s block ends. refusing: ids of the sets whose raw vector was found damaged."""
+    """The open parts; valid until `open_state`'s block ends. refusing: ids of the sets of which a run was found damaged."""
 
     folder: StateFolder
     ledger: SqliteLedger
-    files: VectorFiles
+    runs: Runs
+    artefacts: ArtefactFiles
     refusing: frozenset[int]
 
 
@@ -39,44 +41,28 @@ def open_state(path: Path, clock: Clock) -> Iterator[OpenedState]:
             SqliteLedger.create(folder.ledger_path, folder.folder_id, clock).close()
             folder.mark_ready()
         with SqliteLedger(folder.ledger_path, folder.folder_id, clock) as ledger:
-            files = VectorFiles(folder.path)
-            refusing = _match_vectors(ledger, files)
-            yield OpenedState(folder, ledger, files, frozenset(refusing))
+            runs = Runs(folder.path, ledger)
+            runs.discard()
+            aside = runs.set_unknown_aside()
+            if aside:
+                log.warning(
+                    "runs of another state of the folder are set aside; is ledger.db an older copy?", files=aside
+                )
+            artefacts = ArtefactFiles(folder.path / "artefacts")
+            artefacts.remove_half_made()
+            yield OpenedState(folder, ledger, runs, artefacts, frozenset(_damaged(ledger, runs)))
 
 
-def _match_vectors(ledger: SqliteLedger, files: VectorFiles) -> set[int]:
-    """Carry through what a crash left between ledger and files. A vector of a set that the ledger never heard of means that
-    the ledger is not of this folder, or older: that is refused. One that is damaged is its own set's trouble only: the log
-    names it, and whatever needs it will refuse; the ids of such sets are returned."""
-    known = ledger.highest_set_id()
-    for set_id in files.vectors():
-        if set_id > known:
-            raise StateCorrupted(
-                f"vectors/{set_id}.bits: of a set that the ledger does not know; is ledger.db an older copy?",
-                file=f"vectors/{set_id}.bits",
-            )
-        try:
-            ledger.get_set_by_id(set_id)
-        except NotFound:
-            files.remove_set(set_id)
-    merging = {upload.set_id for upload in ledger.merging_uploads()}
-    refusing: set[int] = set()
+def _damaged(ledger: SqliteLedger, runs: Runs) -> Iterator[int]:
+    """Ids of the sets of which a run is missing or cut. That is their own trouble: the log names the file, and a publish of them
+    is refused."""
     after = ""
     while page := ledger.list_sets(after, 1000):
         for stored in page:
-            length = stored.description.filter.vector_bytes
-            used = stored.set_id in merging or ledger.finished_uploads(stored.set_id)
-            record = ledger.vector_record(stored.set_id)
             try:
-                if used:
-                    files.check_vector(stored.set_id, length, record)
-                else:
-                    files.create_vector(stored.set_id, length)
-                if record.root is None:
-                    ledger.adopt_vector_root(stored.set_id, files.vector_root(stored.set_id, length))
+                runs.check(stored.set_id)
             except StateCorrupted as error:
                 name, file = stored.description.name, error.details["file"]
                 log.error("set refuses", set=name, reason=error.reason, file=file)  # noqa: TRY400 - by reason, not by text
-                refusing.add(stored.set_id)
+                yield stored.set_id
         after = page[-1].description.name
-    return refusing

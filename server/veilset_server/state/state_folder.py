@@ -4,7 +4,9 @@ lock          flock of the server that holds the folder, and its process id
 format.json   version of this layout (`folder_format`)
 ledger.db     sets, uploads, releases, budgets (`sqlite_ledger`)
 tokens.json   hashes of access tokens (`token_file`), if there are any
-vectors/ spools/ artefacts/   (`vector_files`; beside each raw vector its checksums)
+spools/ runs/   digests: of open uploads, and of what sets hold (`runs`)
+artefacts/      releases as they were published (`artefacts`)
+quarantine/     runs and spools that the ledger did not know at a start
 idle.json     how long open uploads were left alone (`idle_file`)
 """
 
@@ -13,7 +15,6 @@ from __future__ import annotations
 import os
 import stat
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 
 from veilset.errors import FailedPrecondition, StateCorrupted
@@ -22,10 +23,7 @@ from veilset_server.state.files import Held, hold
 from veilset_server.state.folder_format import (
     FORMAT_NAME,
     FORMAT_VERSION,
-    MIGRATIONS,
     FolderFormat,
-    Migration,
-    migrate_folder,
     read_format,
     write_format,
 )
@@ -33,7 +31,7 @@ from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.state.token_file import FILE_NAME as TOKENS_NAME
 
 LOCK_NAME = "lock"
-SUBFOLDERS = ("vectors", "spools", "artefacts")
+SUBFOLDERS = ("spools", "runs", "artefacts")
 # Tokens may be made before the first start.
 _NOT_OURS = frozenset(
     {LOCK_NAME, FORMAT_NAME + TEMPORARY_SUFFIX, TOKENS_NAME, TOKENS_NAME + TEMPORARY_SUFFIX, "lost+found"}
@@ -43,30 +41,27 @@ _NOT_OURS = frozenset(
 class StateFolder:
     """The folder, held until `close`. A new one has to be completed (ledger made) and then marked with `mark_ready`."""
 
-    def __init__(
-        self, path: Path, migrations: Mapping[int, Migration] = MIGRATIONS, version: int = FORMAT_VERSION
-    ) -> None:
-        """Make or open the folder at ``path``, bring an older layout forward, and hold it against a second server.
+    def __init__(self, path: Path) -> None:
+        """Make or open the folder at ``path``, and hold it against a second server.
 
-        Raises FailedPrecondition (held by another server, not private, or not a state folder) and StateCorrupted (of a
-        later version, or parts are missing), naming the folder or file.
+        Raises FailedPrecondition (held by another server, not private, or not a state folder) and StateCorrupted (of another
+        version, or parts are missing), naming the folder or file.
         """
         self.path = path
         _make_private(path)
         self._lock = _hold(path)
         try:
-            self._format = self._open(migrations, version)
+            self._format = self._open()
         except BaseException:
             self.close()
             raise
 
-    def _open(self, migrations: Mapping[int, Migration], version: int) -> FolderFormat:
+    def _open(self) -> FolderFormat:
         form = read_format(self.path)
         if form is None:
             self._refuse_foreign_content()
-            form = FolderFormat(version, uuid.uuid4().hex, ready=False)
+            form = FolderFormat(FORMAT_VERSION, uuid.uuid4().hex, ready=False)
             write_format(self.path, form)
-        form = migrate_folder(self.path, form, migrations, version)
         if not form.ready:
             for name in SUBFOLDERS:
                 (self.path / name).mkdir(mode=FOLDER_MODE, exist_ok=True)

@@ -7,24 +7,16 @@ was down for a week.
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from veilset_server.ports import IdleRecord, Ledger, SpoolTrace, VectorStore
-from veilset_server.records import Upload
+from veilset_server.ports import IdleAges, IdleRecord, SpoolTrace
+from veilset_server.records import Upload, UploadState
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.runs import Runs
 
 PARTS = 100
 """The ages are written down this often in the time that an upload may be left alone: a restart forgets no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """How long an upload was left alone, in seconds, and the trace of its spool then."""
-
-    seconds: float
-    trace: SpoolTrace
 
 
 class AbandonedUploads:
@@ -32,51 +24,64 @@ class AbandonedUploads:
 
     def __init__(
         self,
-        ledger: Ledger,
-        files: VectorStore,
+        ledger: SqliteLedger,
+        runs: Runs,
         record: IdleRecord,
         idle_seconds: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``monotonic``: seconds of a clock that never jumps. Ages go on from ``record``."""
         self._ledger = ledger
-        self._files = files
+        self._runs = runs
         self._record = record
         self._idle_seconds = idle_seconds
         self._monotonic = monotonic
-        self._ages = {key: Idle(seconds, trace) for key, (seconds, trace) in record.read().items()}
+        self._ages = record.read()
         self._looked = self._written = monotonic()
 
     def drop(self) -> int:
-        """Drop every open upload that was neither opened, resumed nor appended to for so long; returns how many.
+        """Drop every open upload of which no part was opened, resumed or appended to for so long; returns how many.
 
-        Accepted uploads stay whatever their age. A stream that still holds a dropped upload is refused with NotFound when it
-        next appends or finishes. The spool goes first: a crash in between leaves an upload without elements, which is
-        dropped another time. Not to run while an upload is being opened. Raises StorageFull.
+        A stream that still holds a dropped upload is refused with NotFound when it next appends or finishes. The spools go first:
+        a crash in between leaves an upload without elements, which is dropped another time. Not to run while an upload is being
+        opened. Raises StorageFull.
         """
         now = self._monotonic()
         passed, self._looked = now - self._looked, now
         dropped = 0
-        ages: dict[tuple[int, str], Idle] = {}
-        for upload in self._ledger.all_open_uploads():
-            idle = self._age(upload, passed)
-            set_id, upload_id = upload.set_id, upload.upload_id
-            if idle.seconds >= self._idle_seconds and self._files.remove_idle_spool(set_id, upload_id, idle.trace):
+        ages: IdleAges = {}
+        for (set_id, upload_id), parts in _by_upload(self._ledger.all_open_uploads()).items():
+            key = set_id, parts[0].serial
+            traces = [self._runs.spool_trace(part) for part in parts]
+            seconds = self._seconds(key, _joined(traces), passed)
+            if seconds >= self._idle_seconds and self._remove(parts, traces):
                 dropped += self._ledger.drop_upload(set_id, upload_id)
             else:
-                ages[_key(upload)] = idle
+                ages[key] = seconds, _joined(traces)
         self._ages = ages
         if now - self._written >= self._idle_seconds / PARTS:
             self._written = now
-            self._record.write({key: (idle.seconds, idle.trace) for key, idle in ages.items()})
+            self._record.write(ages)
         return dropped
 
-    def _age(self, upload: Upload, passed: float) -> Idle:
-        trace = self._files.spool_trace(upload.set_id, upload.upload_id)
-        before = self._ages.get(_key(upload))
-        return Idle(before.seconds + passed, trace) if before and before.trace == trace else Idle(0.0, trace)
+    def _seconds(self, key: tuple[int, int], trace: SpoolTrace, passed: float) -> float:
+        seconds, before = self._ages.get(key, (0.0, None))
+        return seconds + passed if key in self._ages and before == trace else 0.0
+
+    def _remove(self, parts: Sequence[Upload], traces: Sequence[SpoolTrace]) -> bool:
+        """Sealed parts last: those that may still change decide."""
+        pairs = sorted(zip(parts, traces, strict=True), key=lambda pair: pair[0].state is UploadState.SEALED)
+        return all(self._runs.remove_spool(part, trace) for part, trace in pairs)
 
 
-def _key(upload: Upload) -> tuple[int, str]:
-    """By the hash of its id: an upload id is its producer's secret."""
-    return upload.set_id, hashlib.sha256(upload.upload_id.encode("utf-8", "surrogatepass")).hexdigest()
+def _by_upload(parts: Sequence[Upload]) -> dict[tuple[int, str], list[Upload]]:
+    found: dict[tuple[int, str], list[Upload]] = {}
+    for part in parts:
+        found.setdefault((part.set_id, part.upload_id), []).append(part)
+    return found
+
+
+def _joined(traces: Sequence[SpoolTrace]) -> SpoolTrace:
+    """All bytes, and the latest change."""
+    there = [trace for trace in traces if trace is not None]
+    return (sum(size for size, _ in there), max(changed for _, changed in there)) if there else None

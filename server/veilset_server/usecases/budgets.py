@@ -7,8 +7,9 @@ from fractions import Fraction
 from veilset.core.params import MAX_BUDGET_EPSILON, check_name
 from veilset.core.privacy.budget import charge_delta, to_nano_epsilon
 from veilset.errors import InvalidInput
-from veilset_server.ports import Clock, Ledger
+from veilset_server.ports import Clock
 from veilset_server.records import Account
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 MAX_REASON = 500
 
@@ -16,7 +17,7 @@ MAX_REASON = 500
 class Budgets:
     """Reads budget accounts and raises them; nothing lowers one."""
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, ledger: SqliteLedger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
 

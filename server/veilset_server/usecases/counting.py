@@ -10,7 +10,6 @@ from veilset.core.privacy.budget import charge_of
 from veilset.core.privacy.counts import CountNoise, calibrate_count, integer_noise
 from veilset.core.release.header import NoisyCount
 from veilset.errors import InvalidInput
-from veilset_server.ports import KeyStream
 from veilset_server.records import Charge, SetDescription
 
 
@@ -44,9 +43,8 @@ def count_noise(description: SetDescription, purchase: CountPurchase) -> CountNo
     return replace(noise, delta=math.nextafter(noise.delta, 1.0))
 
 
-def noisy_count(ones: int, noise: CountNoise, stream: KeyStream) -> NoisyCount:
-    """``ones`` with noise from the next 64 bits of the stream."""
-    drawn = int.from_bytes(stream(8), "little")
+def noisy_count(ones: int, noise: CountNoise, drawn: int) -> NoisyCount:
+    """``ones`` with noise. drawn: a uniform 64-bit integer."""
     return NoisyCount(
         value=ones + integer_noise(noise, drawn),
         mechanism=str(noise.mechanism),

@@ -15,9 +15,11 @@ import structlog
 from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import open_manifest
 from veilset.errors import NotFound, ReleaseRejected, StateCorrupted, StoreMisconfigured, Unavailable
-from veilset_server.ports import Ledger, ReleaseStore, VectorStore
+from veilset_server.locks import KeyedLocks
+from veilset_server.ports import ReleaseStore
 from veilset_server.records import ReleaseState, StoredRelease
-from veilset_server.usecases.locks import KeyedLocks
+from veilset_server.state.artefacts import ArtefactFiles
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.usecases.outage import Outage
 from veilset_server.usecases.restoring import Reconciled, Restoring, Rota, chunk_count
 
@@ -34,14 +36,19 @@ class Delivery:
     """
 
     def __init__(
-        self, ledger: Ledger, files: VectorStore, store: ReleaseStore, keep: int = 2, grace_seconds: int = 600
+        self,
+        ledger: SqliteLedger,
+        artefacts: ArtefactFiles,
+        store: ReleaseStore,
+        keep: int = 2,
+        grace_seconds: int = 600,
     ) -> None:
         self._ledger = ledger
-        self._files = files
+        self._artefacts = artefacts
         self._store = store
         self._keep = keep
         self._grace_seconds = grace_seconds
-        self._restoring = Restoring(files, store)
+        self._restoring = Restoring(artefacts, store)
         self._rota = Rota(CHUNKS_AT_A_TIME)
         self._damaged: set[tuple[str, int]] = set()
         self._eviction_policy = ""
@@ -123,7 +130,7 @@ class Delivery:
             release = self._ledger.get_release(set_name, sequence)
             self._store.expire(set_name, release.sequence, chunk_count(release), self._grace_seconds)
             self._mark(release, ReleaseState.EXPIRED)
-            self._files.remove_artefact(release.set_id, release.sequence)
+            self._artefacts.remove(release.set_id, release.sequence)
 
     @contextmanager
     def listening(self, set_name: str, tell: Callable[[], object]) -> Iterator[None]:

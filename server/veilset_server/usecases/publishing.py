@@ -1,4 +1,4 @@
-"""From a raw vector to a charged release: perturb → artefact on disk → charge committed. Nothing leaves the process here.
+"""From what a set holds to a charged release: encode → artefact on disk → charge committed. Nothing leaves the process here.
 
 The order makes every crash safe: before the charge is committed nothing of the noise has left; after it the same bytes
 are always at hand, so a restart delivers them again instead of drawing noise anew.
@@ -6,26 +6,22 @@ are always at hand, so a restart delivers them again instead of drawing noise an
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-
-import numpy as np
-from numpy.typing import NDArray
-
-from veilset.core.encodings.bitset import count_ones
 from veilset.core.encodings.bloom.calibration import CalibratedResponse, calibrate
-from veilset.core.encodings.bloom.response import perturb
 from veilset.core.privacy.budget import format_delta
 from veilset.core.privacy.counts import CountNoise
-from veilset.core.release.header import CHUNK_BYTES, NoisyCount, ReleaseHeader
+from veilset.core.release.header import NoisyCount, ReleaseHeader
 from veilset.core.release.signing import open_manifest
-from veilset.errors import FailedPrecondition, InvalidInput, MinimumSizeUnproved, VeilsetError
-from veilset_server.ports import Clock, Entropy, KeyStream, Ledger, Signer, VectorStore
+from veilset.errors import FailedPrecondition, InvalidInput, VeilsetError
+from veilset_server.locks import KeyedLocks
+from veilset_server.ports import Clock, Entropy, Signer
 from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
+from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.budget_refusal import budget_exceeded
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.runs import Runs
+from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.counting import CountPurchase, count_noise, noisy_count, price
-from veilset_server.usecases.locks import KeyedLocks
-from veilset_server.usecases.merging import Merging
+from veilset_server.usecases.noisy_vector import NoisyVector
 from veilset_server.usecases.rollback import RollbackGuard
 
 MAX_REQUEST_ID = 128
@@ -36,22 +32,24 @@ class Publishing:
 
     def __init__(
         self,
-        ledger: Ledger,
-        files: VectorStore,
+        ledger: SqliteLedger,
+        runs: Runs,
+        artefacts: ArtefactFiles,
         entropy: Entropy,
         clock: Clock,
         signer: Signer,
         set_locks: KeyedLocks,
-        merging: Merging,
+        compactor: Compactor,
         guard: RollbackGuard,
     ) -> None:
         self._ledger = ledger
-        self._files = files
+        self._runs = runs
+        self._artefacts = artefacts
         self._entropy = entropy
         self._clock = clock
         self._signer = signer
         self._set_locks = set_locks
-        self._merging = merging
+        self._compactor = compactor
         self._guard = guard
         self._account_locks = KeyedLocks()
 
@@ -78,32 +76,27 @@ class Publishing:
         if found is not None:
             return found
         stored = self._ledger.get_set(set_name)
-        # Outside the lock, which finishing uploads need too: a Redis that hangs must not hold them up.
-        self._guard.check(set_name, stored.description.account)
+        self._guard.check(set_name, stored.description.account)  # outside the lock: Redis may hang
         self._guard.prove_anchor(set_name, stored.description.account)
         with self._set_locks[stored.set_id]:
             found = self._ledger.find_release(set_name, request_id)
             if found is not None:
                 _check_repeats(found, stored.description, count)
                 return found
-            self._merging.complete(stored)
-            return self._make(self._ledger.get_set_by_id(stored.set_id), request_id, count)
+            release = self._make(self._ledger.get_set_by_id(stored.set_id), request_id, count)
+        self._compactor.wake(stored.set_id, whole=True)
+        return release
 
     def _make(self, stored: StoredSet, request_id: str, purchase: CountPurchase | None) -> StoredRelease:
         description = stored.description
-        if not self._ledger.finished_uploads(stored.set_id):
+        if not self._runs.holds_any(stored.set_id):
             raise FailedPrecondition(f"set {description.name}: no finished upload; finish one before publishing")
         noise = count_noise(description, purchase) if purchase is not None else None
         charge = price(description.privacy, noise)
         self._refuse(description, charge)
         response = calibrate(description.filter, description.privacy)
         sequence = self._ledger.next_sequence(description.name)
-        promised = description.privacy.min_size
-        # Also where the counter proves it: whoever asks for a publish must not tell by its time how far uploads counted.
-        ones = self._ones(stored) if promised != 1 or noise is not None else 0
-        if stored.proven_size < promised != 1:
-            _prove_min_size(description, ones)
-        return self._draw(stored, request_id, sequence, response, charge, noise, ones)
+        return self._draw(stored, request_id, sequence, response, charge, noise)
 
     def _draw(
         self,
@@ -113,22 +106,22 @@ class Publishing:
         response: CalibratedResponse,
         charge: Charge,
         noise: CountNoise | None,
-        ones: int,
     ) -> StoredRelease:
-        """From the first noise to the charge. What comes before takes longer where uploads held much; this may not."""
+        """From the first noise to the charge."""
         description = stored.description
         stream = self._entropy.keystream()
-        count = noisy_count(ones, noise, stream) if noise is not None else None
-        hashes: list[bytes] = []
-        raw = self._raw(stored)
-        chunks = _noisy_chunks(raw, description.filter.bits, response.threshold, stream, hashes)
-        self._files.write_artefact(stored.set_id, sequence, chunks, description.filter.vector_bytes)
+        drawn = int.from_bytes(stream(8), "little") if noise is not None else 0
+        vector = NoisyVector(description.filter, response.threshold, stream)
+        with self._runs.sorted_chunks(stored.set_id) as chunks:
+            pieces = vector.encode(chunks)
+            self._artefacts.write(stored.set_id, sequence, pieces, description.filter.vector_bytes)
+        count = noisy_count(vector.ones, noise, drawn) if noise is not None else None
         try:
             with self._account_locks[description.account]:
-                return self._commit(stored, request_id, sequence, response, tuple(hashes), charge, count)
+                return self._commit(stored, request_id, sequence, response, tuple(vector.sha256), charge, count)
         except VeilsetError:
             if self._ledger.find_release(description.name, request_id) is None:  # refused: nothing refers to the noise
-                self._files.remove_artefact(stored.set_id, sequence)
+                self._artefacts.remove(stored.set_id, sequence)
             raise
 
     def _commit(
@@ -179,15 +172,6 @@ class Publishing:
         if charge.nano_epsilon > left_epsilon or charge.delta > left_delta:
             raise budget_exceeded(account, charge)
 
-    def _ones(self, stored: StoredSet) -> int:
-        """Ones of the raw vector. Secret."""
-        return sum(map(count_ones, self._raw(stored)))
-
-    def _raw(self, stored: StoredSet) -> Iterator[NDArray[np.uint8]]:
-        """The raw vector that the ledger's proven_size is of, no other. Secret."""
-        record = self._ledger.vector_record(stored.set_id)
-        return self._files.read_vector(stored.set_id, stored.description.filter.vector_bytes, record)
-
 
 def _check_repeats(release: StoredRelease, description: SetDescription, purchase: CountPurchase | None) -> None:
     made = open_manifest(release.manifest).count
@@ -198,25 +182,3 @@ def _check_repeats(release: StoredRelease, description: SetDescription, purchase
         raise FailedPrecondition(
             f"request_id: made release {release.sequence} {was}; repeat it so, or take another id", field="count"
         )
-
-
-def _prove_min_size(description: SetDescription, ones: int) -> None:
-    """An element sets at most k bits, so ones/k bounds the number of distinct elements too, also after a crash."""
-    promised = description.privacy.min_size
-    if -(-ones // description.filter.hashes) < promised:
-        raise MinimumSizeUnproved(
-            f"set {description.name}: cannot prove its promised min_size of {promised}; add elements, or "
-            "create a set that promises less",
-            field="min_size",
-            promised=promised,
-        )
-
-
-def _noisy_chunks(
-    raw: Iterator[NDArray[np.uint8]], bits: int, threshold: int, stream: KeyStream, hashes: list[bytes]
-) -> Iterator[bytes]:
-    """Perturb chunk by chunk, so that memory does not grow with the vector; append each chunk's SHA-256 to ``hashes``."""
-    for index, piece in enumerate(raw):
-        chunk = perturb(piece, min(8 * len(piece), bits - 8 * CHUNK_BYTES * index), threshold, stream).tobytes()
-        hashes.append(hashlib.sha256(chunk).digest())
-        yield chunk

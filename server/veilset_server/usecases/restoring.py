@@ -15,8 +15,9 @@ from veilset._reader.redis_keys import MANIFEST
 from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader, check_chunk
 from veilset.core.release.signing import open_manifest
 from veilset.errors import ReleaseRejected, StateCorrupted
-from veilset_server.ports import ReleaseStore, VectorStore
+from veilset_server.ports import ReleaseStore
 from veilset_server.records import StoredRelease
+from veilset_server.state.artefacts import ArtefactFiles
 
 Place = tuple[str, int, int]
 """Set, sequence, chunk."""
@@ -42,8 +43,8 @@ def chunk_count(release: StoredRelease) -> int:
 class Restoring:
     """Reads artefacts and compares the store with them."""
 
-    def __init__(self, files: VectorStore, store: ReleaseStore) -> None:
-        self._files = files
+    def __init__(self, artefacts: ArtefactFiles, store: ReleaseStore) -> None:
+        self._artefacts = artefacts
         self._store = store
 
     def chunks(self, release: StoredRelease) -> Iterator[bytes]:
@@ -54,8 +55,8 @@ class Restoring:
     def _chunks(
         self, release: StoredRelease, header: ReleaseHeader, wanted: Collection[int]
     ) -> Iterator[tuple[int, bytes]]:
-        name = self._files.artefact_name(release.set_id, release.sequence)
-        for index, chunk in enumerate(self._files.read_artefact(release.set_id, release.sequence, CHUNK_BYTES)):
+        name = self._artefacts.name(release.set_id, release.sequence)
+        for index, chunk in enumerate(self._artefacts.read(release.set_id, release.sequence, CHUNK_BYTES)):
             if index in wanted:
                 try:
                     checked = check_chunk(header, index, chunk)

@@ -33,8 +33,9 @@ from veilset.errors import (
     StorageFull,
     VeilsetError,
 )
-from veilset_server.ports import Anchor, Ledger, ReleaseStore, Signer
+from veilset_server.ports import Anchor, ReleaseStore, Signer
 from veilset_server.records import Account, Charge, Charged, Mark
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 log = structlog.get_logger(__name__)
 
@@ -44,17 +45,19 @@ NOT_SPENT = (0, Fraction(0))
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What the ledger does not know of a set: releases up to ``sequence`` and what they cost its account."""
+    """What the ledger does not know of a set: releases up to ``sequence``, what they cost its account, and removals and
+    replacements up to the number ``operations``."""
 
     sequence: int
     nano_epsilon: int
     delta: Fraction
+    operations: int
 
 
 class RollbackGuard:
     """Compares the ledger with the anchor and with Redis. signer: whose keys, retired ones too, made what counts as ours."""
 
-    def __init__(self, ledger: Ledger, store: ReleaseStore, anchor: Anchor, signer: Signer) -> None:
+    def __init__(self, ledger: SqliteLedger, store: ReleaseStore, anchor: Anchor, signer: Signer) -> None:
         self._ledger = ledger
         self._store = store
         self._anchor = anchor
@@ -67,9 +70,14 @@ class RollbackGuard:
         self._store.probe(set_name)
         loss = self.loss(set_name, account_name)
         if loss is not None:
+            removals = (
+                " Removals or replacements of elements are among what it lacks: make them again."
+                if loss.operations > self._ledger.operations(set_name)
+                else ""
+            )
             raise StateRolledBack(
-                f"set {set_name}: the ledger is an older copy: releases up to {loss.sequence} are known that it lacks. "
-                f"Nothing is published until the loss is charged: veilset confirm-loss {set_name} "
+                f"set {set_name}: the ledger is an older copy: releases up to {loss.sequence} are known that it lacks."
+                f"{removals} Nothing is published until the loss is charged: veilset confirm-loss {set_name} "
                 f"--epsilon {format_nano_epsilon(loss.nano_epsilon)} --delta {format_delta(loss.delta)}",
                 set_name=set_name,
                 sequence=loss.sequence,
@@ -92,9 +100,10 @@ class RollbackGuard:
         least = _price_above(newest, max(known, anchored.sequence))
         nano = max(least.nano_epsilon, max(mark.nano_epsilon for mark in marks) - account.spent_nano_epsilon)
         delta = max(least.delta, max(mark.delta for mark in marks) - account.spent_delta)
-        if sequence <= known and not nano and not delta:
+        operations = self._ledger.operations(set_name)
+        if sequence <= known and not nano and not delta and anchored.operation <= operations:
             return None
-        return Loss(max(sequence, known), nano, delta)
+        return Loss(max(sequence, known), nano, delta, max(anchored.operation, operations))
 
     def _newest_in_store(self, set_name: str, anchored: int) -> ReleaseHeader | None:
         """What Redis shows: the newest header, which this service must have signed.
@@ -148,7 +157,8 @@ class RollbackGuard:
             raise
 
     def _known(self, set_name: str, account: Account) -> Mark:
-        return Mark(self._ledger.next_sequence(set_name) - 1, account.spent_nano_epsilon, account.spent_delta)
+        sequence, operations = self._ledger.next_sequence(set_name) - 1, self._ledger.operations(set_name)
+        return Mark(sequence, account.spent_nano_epsilon, account.spent_delta, operations)
 
     def record(self, set_name: str, sequence: int, account: Account) -> None:
         """Remember outside the state folder what the ledger has just committed.
@@ -161,6 +171,12 @@ class RollbackGuard:
             self._anchor.write(set_name, account.name, Mark(sequence, account.spent_nano_epsilon, account.spent_delta))
         except VeilsetError as error:
             log.error("anchor not written", set=set_name, sequence=sequence, **_shown(error))  # noqa: TRY400
+
+    def record_operations(self, set_name: str, operations: int) -> None:
+        """Before a removal or replacement is acknowledged: remember its number outside the state folder, so that a folder
+        restored from before it does not bring removed elements back unnoticed. Raises StorageFull, Unavailable,
+        StateCorrupted: then the operation stands, and its caller repeats the call."""
+        self._anchor.raise_to(Charged({}, {}, {set_name: operations}))
 
     def confirm(self, set_name: str, epsilon: float, delta: float, reason: str) -> Account:
         """Charge an operator's statement of what was lost, at least what is known, and let publishing go on.
@@ -181,7 +197,7 @@ class RollbackGuard:
         if charge.delta < loss.delta:
             raise InvalidInput("delta", f"at least {format_delta(loss.delta)}, which is known", delta)
         last = max(loss.sequence, self._ledger.next_sequence(set_name))
-        found = self._ledger.charge_lost_releases(set_name, last, account, charge, reason)
+        found = self._ledger.charge_lost_releases(set_name, last, account, charge, reason, loss.operations)
         self.record(set_name, last, found)
         return found
 
@@ -211,9 +227,10 @@ def _tell_what_the_ledger_lacks(held: Charged, known: Charged, accounts: Mapping
         known_nano_epsilon, known_delta = known.accounts.get(name, NOT_SPENT)
         if nano_epsilon > known_nano_epsilon or delta > known_delta:
             ahead.add(name)
-    for name in sorted(held.sequences.keys() | accounts.keys()):
+    for name in sorted(held.sequences.keys() | held.operations.keys() | accounts.keys()):
         ledger_sequence, anchor_sequence = known.sequences.get(name, 0), held.sequences.get(name, 0)
-        if anchor_sequence > ledger_sequence or accounts.get(name) in ahead:
+        undone = held.operations.get(name, 0) > known.operations.get(name, 0)
+        if anchor_sequence > ledger_sequence or undone or accounts.get(name) in ahead:
             log.warning(
                 "the ledger is older than the anchor; nothing is published until the loss is charged",
                 set=name,

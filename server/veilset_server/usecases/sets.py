@@ -20,10 +20,13 @@ from veilset.core.params import (
 )
 from veilset.core.privacy.budget import charge_delta, format_nano_epsilon, to_nano_epsilon
 from veilset.errors import FailedPrecondition, InvalidInput, LimitExceeded, NotFound, PoorUtility
-from veilset_server.ports import Clock, Entropy, Ledger, VectorStore
+from veilset_server.locks import KeyedLocks
+from veilset_server.ports import Clock, Entropy
 from veilset_server.records import SetDescription, StoredSet
+from veilset_server.state.artefacts import ArtefactFiles
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.runs import Runs
 from veilset_server.usecases.delivery import Delivery
-from veilset_server.usecases.locks import KeyedLocks
 from veilset_server.usecases.rollback import RollbackGuard
 
 MAX_SEQUENCE = (1 << 63) - 1
@@ -65,12 +68,13 @@ class SetLimits:
 
 
 class Sets:
-    """Creates and deletes sets. ``set_locks`` guard the raw vectors."""
+    """Creates and deletes sets. ``set_locks``: nobody publishes a set while it is deleted."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        files: VectorStore,
+        ledger: SqliteLedger,
+        runs: Runs,
+        artefacts: ArtefactFiles,
         entropy: Entropy,
         clock: Clock,
         set_locks: KeyedLocks,
@@ -79,7 +83,8 @@ class Sets:
         limits: SetLimits,
     ) -> None:
         self._ledger = ledger
-        self._files = files
+        self._runs = runs
+        self._artefacts = artefacts
         self._entropy = entropy
         self._clock = clock
         self._set_locks = set_locks
@@ -132,16 +137,8 @@ class Sets:
         )
         self._refuse_smaller_account(request)
         budget = to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon)
-        with self._delivery.locks[request.name]:  # nobody deletes the set before it has its vector
-            quotas = self._limits.max_sets, self._limits.max_sets_of_owner
-            stored = self._ledger.create_set(description, *budget, *quotas)
-            try:
-                self._files.create_vector(stored.set_id, description.filter.vector_bytes)
-            except BaseException:
-                self._ledger.delete_set(request.name)
-                self._files.remove_set(stored.set_id)
-                raise
-        return stored
+        quotas = self._limits.max_sets, self._limits.max_sets_of_owner
+        return self._ledger.create_set(description, *budget, *quotas)
 
     def _plan(self, request: SetRequest) -> planner.Plan:
         check_integer("size", request.size, 1, MAX_SIZE)
@@ -177,7 +174,7 @@ class Sets:
             )
 
     def delete(self, name: str) -> None:
-        """Delete a set, its raw vector and its releases; its charges stay.
+        """Delete a set, what it holds and its releases; its charges stay.
 
         The releases go from the release store first: if it cannot be reached nothing is deleted, and a crash behind
         that step leaves a set whose releases the next reconcile restores. What Redis shows of the set may be the only
@@ -186,15 +183,15 @@ class Sets:
         """
         stored = self._ledger.get_set(check_name("name", name))
         self._guard.check(name, stored.description.account)  # under no lock: Redis may hang
-        with self._set_locks[stored.set_id]:  # before the name's, which then nobody holds while uploads are merged
+        with self._set_locks[stored.set_id]:
             releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)  # nobody can add to them any more
             with self._delivery.locks[name]:  # nobody delivers its releases, or makes a set of that name, meanwhile
                 self._ledger.get_set_by_id(stored.set_id)  # another may have deleted it, and a new one bear its name
                 self._delivery.forget(name, releases)
                 self._ledger.delete_set(name)
-            self._files.remove_set(stored.set_id)  # by its id, which no other set ever gets
+            self._runs.discard()
             for release in releases:
-                self._files.remove_artefact(release.set_id, release.sequence)
+                self._artefacts.remove(release.set_id, release.sequence)
 
 
 def _delta_budget(request: SetRequest, budget_epsilon: float) -> Fraction:

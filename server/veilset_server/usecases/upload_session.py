@@ -1,87 +1,90 @@
-"""One stream's hold on an upload of either kind. A later stream with the same id takes the upload over."""
+"""One stream's hold on an upload, or on a part of one. A later stream of the same upload and part takes it over."""
 
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Sequence
 
-from veilset.core.params import check_integer
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.elements.hashing import digests, unpack_digests
+from veilset.core.elements.normalization import normalize
+from veilset.core.params import MAX_ELEMENT_BYTES, MAX_PART, HashScheme, check_integer
 from veilset.errors import InvalidInput, OutOfSequence, UploadMismatch
-from veilset_server.records import StoredSet, Upload
-from veilset_server.usecases.upload_ids import UploadContent, content_of
+from veilset_server.records import StoredSet, Upload, UploadPart
+from veilset_server.state.spool import Spool
 
-MAX_UPLOAD_ID = 128
+MAX_BATCH_ELEMENTS = 1 << 16
 MAX_TOTAL = 1 << 62
 CHECKSUM_BYTES = 16
 
 
-class OpenSpool(Protocol):
-    """What a session needs of any spool."""
-
-    def sync(self) -> None:
-        """Return once everything held is on disk."""
-
-    def close(self) -> None:
-        """Let go of the file."""
-
-
-Spool = TypeVar("Spool", bound=OpenSpool)
-
-
-class UploadSession(ABC, Generic[Spool]):
-    """The common part: who holds the spool, and the finish. spool: None if the upload was accepted earlier.
-
-    total: the name of the field that tells how much was sent.
-    """
-
-    content: UploadContent
-    total: str
+class UploadSession:
+    """The stream's side of an upload. spool: None if the upload was finished, or the part sealed, earlier."""
 
     def __init__(self, stored: StoredSet, upload: Upload, spool: Spool | None) -> None:
-        if content_of(upload.upload_id) is not self.content:  # once accepted, it could not be merged
-            raise InvalidInput("upload_id", f"one of an upload of {self.content}")
         self.stored = stored
-        self.upload_id = upload.upload_id  # as the ledger knows it
-        self._count = upload.count
+        self.upload = upload
         self._spool = spool
         self.finished = spool is None
-        """Whether the upload was accepted earlier; there is nothing to send."""
+        """Whether there is nothing to send, as all of it was accepted earlier."""
+        self._saw_digests = False
         self._lock = threading.Lock()
 
     @property
-    def total_held(self) -> int:
-        """What a finished upload brought."""
-        return self._count
+    def position(self) -> tuple[int, int]:
+        """Highest batch held (0 once finished) and the number of elements in all of them."""
+        return (self._spool.sequence, self._spool.elements) if self._spool else (0, self.upload.count)
 
-    def check_finish(self, total: int, checksum: bytes) -> int:
-        """Compare the finish message with what is held; sync the spool; return the total.
+    def add_elements(self, sequence: int, elements: Sequence[bytes]) -> tuple[int, int]:
+        """Hash and hold a batch of raw elements; returns the position. Raises InvalidInput, OutOfSequence, StorageFull."""
+        return self._append(sequence, hash_elements(self.stored, elements))
+
+    def add_digests(self, sequence: int, packed: bytes) -> tuple[int, int]:
+        """Hold a batch of packed digests; returns the position. Raises InvalidInput, OutOfSequence, StorageFull."""
+        hashed = read_digests(packed)
+        self._saw_digests = True
+        return self._append(sequence, hashed)
+
+    def _append(self, sequence: int, hashed: NDArray[np.uint64]) -> tuple[int, int]:
+        with self._lock:
+            spool = self._require_spool()
+            if sequence > spool.sequence:  # lower ones are replays of what is held
+                spool.append(sequence, hashed)
+            elif sequence < 1:
+                raise InvalidInput("sequence", "at least 1", sequence)
+            return spool.sequence, spool.elements
+
+    def check_finish(self, count: int, checksum: bytes, parts: Sequence[UploadPart]) -> bytes:
+        """Compare the finish message with what is held; sync the spool; return its checksum.
 
         Raises UploadMismatch (what was received is not what was sent) and InvalidInput.
         """
-        check_integer(self.total, total, 0, MAX_TOTAL)
+        check_integer("count", count, 0, MAX_TOTAL)
         if checksum and len(checksum) != CHECKSUM_BYTES:
             raise InvalidInput("checksum", f"{CHECKSUM_BYTES} bytes long", len(checksum))
         with self._lock:
             spool = self._require_spool()
-            self._compare(spool, total, checksum)
-            spool.sync()
-            return total
+            if parts:
+                _check_parts(self.upload, spool, count, checksum, parts)
+            else:
+                self._compare(spool, count, checksum)
+                spool.sync()
+            return spool.checksum()
 
-    @abstractmethod
-    def _compare(self, spool: Spool, total: int, checksum: bytes) -> None:
-        """Raise UploadMismatch or InvalidInput unless the spool holds what finish says."""
+    def _compare(self, spool: Spool, count: int, checksum: bytes) -> None:
+        if not checksum and self._saw_digests:  # in this stream: what earlier ones sent is acknowledged
+            raise InvalidInput("checksum", f"{CHECKSUM_BYTES} bytes long where digests were sent")
+        if count != spool.elements:
+            raise _mismatch("count", f"finish says {count} elements, {spool.elements} were received")
+        if checksum and checksum != spool.checksum():
+            raise _mismatch("checksum", "finish disagrees with the digests received")
 
     def _require_spool(self) -> Spool:
         if self._spool is None:
             raise OutOfSequence("upload: taken over by another stream, or finished", field="upload_id")
         return self._spool
-
-    def hand_over(self) -> Spool | None:
-        """The open spool, for whoever merges it and closes it then; the session is as good as closed."""
-        with self._lock:
-            spool, self._spool = self._spool, None
-            return spool
 
     def close(self) -> None:
         """Let go of the spool; what is held stays for a resume."""
@@ -91,6 +94,47 @@ class UploadSession(ABC, Generic[Spool]):
                 self._spool = None
 
 
-def mismatch(field: str, what: str) -> UploadMismatch:
-    """A finish that disagrees with what was received."""
+def hash_elements(stored: StoredSet, elements: Sequence[bytes]) -> NDArray[np.uint64]:
+    """The digests of a batch of raw elements. Raises InvalidInput."""
+    description = stored.description
+    if description.filter.scheme is not HashScheme.MMH3:
+        raise InvalidInput(
+            "elements", f"digests hashed at the producer, since scheme {description.filter.scheme} is keyed"
+        )
+    _check_batch_length("elements", len(elements))
+    for element in elements:
+        if not 1 <= len(element) <= MAX_ELEMENT_BYTES:
+            raise InvalidInput("elements", f"1 to {MAX_ELEMENT_BYTES} bytes each", len(element))
+    normalized = normalize(elements, description.normalization)
+    return digests(normalized, description.filter.scheme, description.filter.seed)
+
+
+def read_digests(packed: bytes) -> NDArray[np.uint64]:
+    """The digests of a packed batch. Raises InvalidInput."""
+    hashed = unpack_digests(packed)
+    _check_batch_length("digests", len(hashed))
+    return hashed
+
+
+def _check_batch_length(field: str, length: int) -> None:
+    if not 1 <= length <= MAX_BATCH_ELEMENTS:
+        raise InvalidInput(field, f"1 to {MAX_BATCH_ELEMENTS} in a batch", length)
+
+
+def _check_parts(upload: Upload, spool: Spool, count: int, checksum: bytes, parts: Sequence[UploadPart]) -> None:
+    """What a list of parts says by itself; the ledger compares it with what was sealed."""
+    if upload.part:
+        raise InvalidInput("parts", "absent in the finish of a part")
+    if checksum:
+        raise InvalidInput("checksum", "absent where parts are listed, as each part has its own")
+    if len(parts) > MAX_PART or len({part.part for part in parts}) != len(parts):
+        raise InvalidInput("parts", f"up to {MAX_PART} different parts")
+    if spool.elements:
+        raise InvalidInput("parts", "absent where the stream itself brought elements")
+    total = sum(part.count for part in parts)
+    if count != total:
+        raise _mismatch("count", f"finish says {count} elements, its parts have {total}")
+
+
+def _mismatch(field: str, what: str) -> UploadMismatch:
     return UploadMismatch(f"{field}: {what}", field=field)

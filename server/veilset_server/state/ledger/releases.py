@@ -44,7 +44,7 @@ def charge_release(
     expected_spent: int,
     at_us: int,
 ) -> None:
-    """Check everything, then insert charge and release. Errors as in `ports.Ledger.charge_release`."""
+    """Check everything, then insert charge and release. Errors as in `SqliteLedger.charge_release`."""
     stored = read_set_by_id(transaction, release.set_id)
     description = stored.description
     if release.state is not ReleaseState.PENDING:
@@ -85,7 +85,7 @@ def charge_lost(
     reason: str,
     at_us: int,
 ) -> Account:
-    """Charge what a rolled-back ledger forgot. Errors as in `ports.Ledger.charge_lost_releases`."""
+    """Charge what a rolled-back ledger forgot. Errors as in `SqliteLedger.charge_lost_releases`."""
     check_name("set_name", set_name)
     check_integer("last_sequence", last_sequence, 1, MAX_SEQUENCE)
     if last_sequence < next_sequence(transaction, set_name):

@@ -1,18 +1,15 @@
-"""The ledger's tables, and how an older ledger becomes a present one.
+"""The ledger's tables.
 
 Amounts of ε are integer nano-units, amounts of δ exact decimal texts (`core.privacy.budget`), times microseconds since
 the Unix epoch. ``budgets`` and ``charges`` only ever grow: rows cannot be changed or deleted, and each row's ``chain`` is
 the hash of the row and of the chain before it, so that `ledger_verification` finds any later change. ``seal`` is the hash
 of a row that may change. What an account may spend is its newest row in ``budgets``; what it has spent is in its newest row
 in ``charges``.
-
-Law for later versions: a migration may add, it never drops, never rewrites an amount and never gives a column a new meaning.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 from veilset.errors import StateCorrupted
@@ -24,7 +21,7 @@ WITHIN_TOTAL = "veilset_within_total"
 """SQL function (spent δ text, total δ text) → 0 or 1, which the connection provides: SQLite has no exact decimals. A
 program without it cannot insert a charge at all."""
 
-_VERSION_1 = (
+STATEMENTS = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     """CREATE TABLE ledger (
         ledger_id TEXT NOT NULL PRIMARY KEY,
@@ -35,7 +32,6 @@ _VERSION_1 = (
         name TEXT NOT NULL,
         account TEXT NOT NULL REFERENCES accounts (name),
         description TEXT NOT NULL,
-        proven_size INTEGER NOT NULL CHECK (proven_size >= 0),
         deleted INTEGER NOT NULL CHECK (deleted IN (0, 1)),
         seal BLOB NOT NULL
     ) STRICT""",
@@ -43,16 +39,56 @@ _VERSION_1 = (
     "CREATE INDEX set_names ON sets (name)",
     """CREATE TRIGGER sets_stay BEFORE DELETE ON sets
         BEGIN SELECT RAISE(ABORT, 'sets are marked as deleted, so that no set_id comes again'); END""",
+    """CREATE TABLE contents (
+        set_id INTEGER PRIMARY KEY REFERENCES sets (set_id),
+        serial INTEGER NOT NULL CHECK (serial >= 0),
+        operations INTEGER NOT NULL CHECK (operations >= 0),
+        seal BLOB NOT NULL
+    ) STRICT""",
     """CREATE TABLE uploads (
         set_id INTEGER NOT NULL REFERENCES sets (set_id),
         upload_id TEXT NOT NULL,
-        state TEXT NOT NULL CHECK (state IN ('open', 'merging', 'finished')),
+        part INTEGER NOT NULL CHECK (part >= 0),
+        serial INTEGER NOT NULL,
+        operation TEXT NOT NULL CHECK (operation IN ('add', 'remove', 'replace')),
+        state TEXT NOT NULL CHECK (state IN ('open', 'sealed')),
         count INTEGER NOT NULL CHECK (count >= 0),
+        checksum BLOB NOT NULL,
         opened_at_us INTEGER NOT NULL,
+        seal BLOB NOT NULL,
+        PRIMARY KEY (set_id, upload_id, part)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE finished_uploads (
+        set_id INTEGER NOT NULL REFERENCES sets (set_id),
+        upload_id TEXT NOT NULL,
+        operation TEXT NOT NULL CHECK (operation IN ('add', 'remove', 'replace')),
+        count INTEGER NOT NULL CHECK (count >= 0),
+        checksum BLOB NOT NULL,
+        at_us INTEGER NOT NULL,
         seal BLOB NOT NULL,
         PRIMARY KEY (set_id, upload_id)
     ) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX uploads_under_way ON uploads (state, set_id) WHERE state <> 'finished'",
+    # One row a file: an upload in parts has several, all of one number.
+    """CREATE TABLE runs (
+        set_id INTEGER NOT NULL REFERENCES sets (set_id),
+        number INTEGER NOT NULL,
+        file TEXT NOT NULL UNIQUE,
+        operation TEXT NOT NULL CHECK (operation IN ('add', 'remove', 'folded')),
+        sent INTEGER NOT NULL CHECK (sent >= 0),
+        checksum BLOB NOT NULL CHECK (length(checksum) = 16),
+        removes INTEGER NOT NULL CHECK (removes IN (0, 1)),
+        seal BLOB NOT NULL,
+        PRIMARY KEY (set_id, number, file)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE small_uploads (
+        set_id INTEGER NOT NULL REFERENCES sets (set_id),
+        number INTEGER NOT NULL,
+        operation TEXT NOT NULL CHECK (operation IN ('add', 'remove')),
+        digests BLOB NOT NULL CHECK (length(digests) % 8 = 0),
+        seal BLOB NOT NULL,
+        PRIMARY KEY (set_id, number)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE leftovers (file TEXT NOT NULL PRIMARY KEY) STRICT, WITHOUT ROWID",
     """CREATE TABLE accounts (
         name TEXT NOT NULL PRIMARY KEY,
         adjacency TEXT NOT NULL,
@@ -135,48 +171,32 @@ _VERSION_1 = (
         BEGIN SELECT RAISE(ABORT, 'releases cannot be deleted'); END""",
 )
 
-_VERSION_2 = (
-    # Of every set made since, and of an older one as soon as it is known (`ledger.vectors`).
-    """CREATE TABLE vector_roots (
-        set_id INTEGER PRIMARY KEY REFERENCES sets (set_id),
-        root BLOB NOT NULL CHECK (length(root) IN (0, 32)),
-        seal BLOB NOT NULL
-    ) STRICT""",
-)
-
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
-"""Statements that lead from version i to i + 1; the first make an empty file a ledger."""
+VERSION = 1
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    """Version of the open ledger; 0 for an empty file."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def make_schema(connection: sqlite3.Connection) -> None:
+    """Make an empty file a ledger. The caller's transaction makes it whole or not at all."""
+    for statement in STATEMENTS:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def upgrade(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-    """Bring the ledger to the latest version. The caller's transaction makes it whole or not at all."""
-    for version in range(schema_version(connection), len(migrations)):
-        for statement in migrations[version]:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {version + 1}")
-
-
-def check_schema(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-    """Raises StateCorrupted unless the file has every table, index and trigger of its version, letter for letter."""
-    version = schema_version(connection)
-    if version > len(migrations):
+def check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises StateCorrupted unless the file has every table, index and trigger, letter for letter."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > VERSION:
         raise StateCorrupted(
-            f"{path}: version {version} is later than {len(migrations)}, the latest this server knows", file=path.name
+            f"{path}: version {version} is later than {VERSION}, the latest this server knows", file=path.name
         )
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-    if version < 1 or application_id != APPLICATION_ID or _schema(connection) != _expected(migrations[:version]):
+    if version < 1 or application_id != APPLICATION_ID or _schema(connection) != _expected():
         raise StateCorrupted(f"{path}: its tables are not those of a veilset ledger", file=path.name)
 
 
-def _expected(migrations: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+def _expected() -> list[tuple[str, ...]]:
     model = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        upgrade(model, migrations)
+        make_schema(model)
         return _schema(model)
     finally:
         model.close()

@@ -1,7 +1,7 @@
 """Sets in the ledger. Functions on an open transaction.
 
 A description is kept as JSON, so that an optional parameter can be added without touching what is stored. A deleted set
-leaves its row, marked and without its count: so no set_id comes again, and charges keep what they point to.
+leaves its row, marked: so no set_id comes again, and charges keep what they point to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from veilset_server.records import SetDescription, StoredSet
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
 from veilset_server.state.ledger.seals import Row, Value, seal
 
-SELECT_SETS = "SELECT set_id, name, account, description, proven_size, deleted, seal FROM sets"
+SELECT_SETS = "SELECT set_id, name, account, description, deleted, seal FROM sets"
 
 
 def insert_set(
@@ -37,9 +37,9 @@ def insert_set(
         raise LimitExceeded(f"sets: this service holds at most {max_sets}", limit=max_sets)
     if max_sets_of_owner is not None and _owned_sets(transaction, description.owner) >= max_sets_of_owner:
         raise exceeded("sets: you have as many as one principal may", "max_sets_per_principal", max_sets_of_owner)
-    stored = StoredSet(highest_set_id(transaction) + 1, description, proven_size=0)
+    stored = StoredSet(highest_set_id(transaction) + 1, description)
     row = _to_row(stored, deleted=False)
-    transaction.execute("INSERT INTO sets VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
+    transaction.execute("INSERT INTO sets VALUES (?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
     return stored
 
 
@@ -95,28 +95,25 @@ def highest_set_id(transaction: sqlite3.Connection) -> int:
     return int(transaction.execute("SELECT COALESCE(MAX(set_id), 0) FROM sets").fetchone()[0])
 
 
-def update_set(transaction: sqlite3.Connection, stored: StoredSet, *, deleted: bool = False) -> None:
-    """Write what can change of a set: proven_size and deleted."""
-    row = _to_row(stored, deleted=deleted)
-    transaction.execute(
-        "UPDATE sets SET proven_size = ?, deleted = ?, seal = ? WHERE set_id = ?",
-        (stored.proven_size, int(deleted), seal(*row), stored.set_id),
-    )
+def mark_deleted(transaction: sqlite3.Connection, stored: StoredSet) -> None:
+    """Forget the set but for its row."""
+    row = _to_row(stored, deleted=True)
+    transaction.execute("UPDATE sets SET deleted = 1, seal = ? WHERE set_id = ?", (seal(*row), stored.set_id))
 
 
 def _to_row(stored: StoredSet, *, deleted: bool) -> tuple[Value, ...]:
     description = stored.description
     text = json.dumps(asdict(description), sort_keys=True)
-    return stored.set_id, description.name, description.account, text, stored.proven_size, int(deleted)
+    return stored.set_id, description.name, description.account, text, int(deleted)
 
 
 def set_from_row(row: Row) -> StoredSet:
     """The set in a row of `SELECT_SETS`. Raises StateCorrupted."""
-    set_id, _, _, text, proven_size, _, stored_seal = row
+    set_id, _, _, text, _, stored_seal = row
     if seal(*row[:-1]) != stored_seal:
         raise StateCorrupted(f"{LEDGER_NAME}: the row of set {set_id} is damaged", file=LEDGER_NAME)
     with damage(LEDGER_NAME):
-        return StoredSet(set_id, _description_from_json(text), proven_size)
+        return StoredSet(set_id, _description_from_json(text))
 
 
 def _description_from_json(text: str) -> SetDescription:

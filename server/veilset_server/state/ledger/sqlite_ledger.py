@@ -1,36 +1,42 @@
-"""The ledger port on SQLite. Each method is one transaction; what it does is in the modules of its tables."""
+"""The ledger on SQLite. Each method is one transaction; what it does is in the modules of its tables."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from veilset.core.params import check_choice, check_integer
-from veilset.errors import InvalidInput, StateCorrupted
+import xxhash
+
+from veilset.core.params import DIGEST_BYTES, Operation, check_choice
+from veilset.errors import InvalidInput, StateCorrupted, VeilsetError
 from veilset_server.records import (
     Account,
     Charge,
     Charged,
     ReleaseState,
     SetDescription,
+    SmallBatch,
+    SmallUpload,
     StoredRelease,
+    StoredRun,
     StoredSet,
     Upload,
+    UploadPart,
     UploadQuota,
     UploadState,
-    VectorRecord,
 )
 from veilset_server.state.durability import FILE_MODE, sync_folder
 from veilset_server.state.ledger import budgets as ledger_budgets
+from veilset_server.state.ledger import contents as ledger_contents
 from veilset_server.state.ledger import releases as ledger_releases
 from veilset_server.state.ledger import sets as ledger_sets
 from veilset_server.state.ledger import uploads as ledger_uploads
-from veilset_server.state.ledger import vectors as ledger_vectors
 from veilset_server.state.ledger.file import LedgerFile, damage
-from veilset_server.state.ledger.schema import MIGRATIONS, check_schema, upgrade
+from veilset_server.state.ledger.schema import check_schema, make_schema
 from veilset_server.state.ledger.verification import verify_ledger
 
 if TYPE_CHECKING:
@@ -40,13 +46,14 @@ MAX_REASON = 500
 
 
 class SqliteLedger:
-    """Ledger port, where the methods are explained. Thread-safe; several processes may have one file open, each through
-    its own instance."""
+    """The durable record of sets, uploads, runs, releases and budgets.
 
-    def __init__(
-        self, path: Path, ledger_id: str, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS
-    ) -> None:
-        """Open the ledger at ``path``, bring an older version forward, and verify all of it.
+    Every method is one transaction: one that returns has committed to disk, one that raises has changed nothing. Thread-safe;
+    several processes may have one file open, each through its own instance.
+    """
+
+    def __init__(self, path: Path, ledger_id: str, clock: Clock) -> None:
+        """Open the ledger at ``path`` and verify all of it.
 
         ledger_id: that of the state folder. Raises StateCorrupted naming the file if it is missing, empty, damaged, of a
         later version or another folder's; nothing is ever repaired or made anew.
@@ -57,28 +64,25 @@ class SqliteLedger:
         self._file = LedgerFile(path)
         try:
             with self._file.transaction() as transaction, damage(str(path)):
-                check_schema(transaction, path, migrations)
-                upgrade(transaction, migrations)
+                check_schema(transaction, path)
                 verify_ledger(transaction, path, ledger_id)
         except BaseException:
             self._file.close()
             raise
 
     @classmethod
-    def create(
-        cls, path: Path, ledger_id: str, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS
-    ) -> SqliteLedger:
+    def create(cls, path: Path, ledger_id: str, clock: Clock) -> SqliteLedger:
         """Make an empty ledger where there is none, and open it. Raises FileExistsError, StorageFull."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))  # SQLite's journal takes on the mode
         file = LedgerFile(path)
         try:
             with file.transaction() as transaction:
-                upgrade(transaction, migrations)
+                make_schema(transaction)
                 transaction.execute("INSERT INTO ledger (ledger_id) VALUES (?)", (ledger_id,))
         finally:
             file.close()
         sync_folder(path.parent)
-        return cls(path, ledger_id, clock, migrations)
+        return cls(path, ledger_id, clock)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -106,6 +110,10 @@ class SqliteLedger:
         max_sets: int,
         max_sets_of_owner: int | None = None,
     ) -> StoredSet:
+        """Raises InvalidInput, AlreadyExists, LimitExceeded (so many are there already, in all or of the same owner).
+
+        The budget is used only if the account is new.
+        """
         with self._file.transaction() as transaction:
             ledger_sets.check_name_is_free(transaction, description.name, description.account)
             ledger_budgets.join_account(
@@ -117,14 +125,16 @@ class SqliteLedger:
                 description.created_at_us,
             )
             stored = ledger_sets.insert_set(transaction, description, max_sets, max_sets_of_owner)
-            ledger_vectors.write_root(transaction, stored.set_id, b"")
+            ledger_contents.make_contents(transaction, stored.set_id, description.name)
             return stored
 
     def get_set(self, name: str) -> StoredSet:
+        """Raises NotFound."""
         with self._file.transaction() as transaction:
             return ledger_sets.read_set(transaction, name)
 
     def get_set_by_id(self, set_id: int) -> StoredSet:
+        """Raises NotFound, also for a deleted set."""
         with self._file.transaction() as transaction:
             return ledger_sets.read_set_by_id(transaction, set_id)
 
@@ -134,113 +144,197 @@ class SqliteLedger:
             return ledger_sets.highest_set_id(transaction)
 
     def list_sets(self, after: str, limit: int) -> list[StoredSet]:
+        """Up to ``limit`` sets with names above ``after``, by name."""
         with self._file.transaction() as transaction:
             return ledger_sets.read_sets(transaction, after, limit)
 
     def delete_set(self, name: str) -> StoredSet:
+        """Forget the set and its uploads; its releases, charges and highest sequence stay. Raises NotFound.
+
+        Its pending releases become lost and its published ones expired, so that nothing delivers or restores them.
+        """
         with self._file.transaction() as transaction:
             stored = ledger_sets.read_set(transaction, name)
             ledger_uploads.delete_uploads(transaction, stored.set_id)
-            ledger_vectors.delete_root(transaction, stored.set_id)
+            ledger_contents.clear(transaction, stored.set_id)
             ledger_releases.retire_releases(transaction, stored.set_id)
-            ledger_sets.update_set(transaction, StoredSet(stored.set_id, stored.description, 0), deleted=True)
+            ledger_sets.mark_deleted(transaction, stored)
             return stored
 
-    # Uploads
+    # Uploads and what sets hold
 
-    def open_upload(self, set_id: int, upload_id: str, quota: UploadQuota | None = None) -> Upload:
-        with self._file.transaction() as transaction:
-            ledger_sets.read_set_by_id(transaction, set_id)
-            return ledger_uploads.read_or_open_upload(transaction, set_id, upload_id, self._clock.now_us(), quota)
+    def open_upload(
+        self, set_id: int, upload_id: str, part: int, operation: Operation, quota: UploadQuota | None = None
+    ) -> Upload:
+        """The upload of that id, or its part, made if new.
 
-    def accept_upload(self, set_id: int, upload_id: str, count: int) -> None:
+        Raises NotFound (the set is gone), FailedPrecondition (the id was opened with another operation), LimitExceeded (a new
+        one would pass the quota).
+        """
         with self._file.transaction() as transaction:
-            ledger_uploads.advance_upload(transaction, set_id, upload_id, UploadState.OPEN, UploadState.MERGING, count)
+            now_us = self._clock.now_us()
+            return ledger_uploads.open_upload(transaction, set_id, upload_id, part, operation, now_us, quota)
 
-    def finish_upload(self, set_id: int, upload_id: str, new_elements: int, vector_root: bytes) -> None:
-        check_integer("new_elements", new_elements, 0, ledger_uploads.MAX_COUNT)
+    def seal_part(self, upload: Upload, count: int, checksum: bytes) -> None:
+        """The part's elements are on disk and wait for the finish of their upload. Raises NotFound (it was dropped)."""
         with self._file.transaction() as transaction:
-            stored = ledger_sets.read_set_by_id(transaction, set_id)
-            ledger_uploads.advance_upload(
-                transaction, set_id, upload_id, UploadState.MERGING, UploadState.FINISHED, None
-            )
-            grown = StoredSet(set_id, stored.description, stored.proven_size + new_elements)
-            ledger_sets.update_set(transaction, grown)
-            ledger_vectors.write_root(transaction, set_id, vector_root)
+            ledger_uploads.seal_part(transaction, upload, count, checksum)
 
-    def vector_record(self, set_id: int) -> VectorRecord:
+    def finish_upload(
+        self, upload: Upload, count: int, checksum: bytes, parts: Sequence[UploadPart] = ()
+    ) -> int | None:
+        """Make the upload, or these parts of it, a run of its set. Returns the number of the set's removals and replacements if
+        this was one of them. Raises NotFound (it was dropped), UploadMismatch (the parts are not those that were sealed)."""
         with self._file.transaction() as transaction:
-            accepted = ledger_uploads.uploads_in_state(transaction, UploadState.MERGING, set_id)
-            root = ledger_vectors.read_root(transaction, set_id)
-            return VectorRecord(root, tuple(upload.upload_id for upload in accepted))
+            now_us = self._clock.now_us()
+            return ledger_uploads.finish_upload(transaction, upload, count, checksum, parts, now_us)
 
-    def adopt_vector_root(self, set_id: int, root: bytes) -> None:
-        """For a set from before the ledger kept roots: from now on its vector has to be that of ``root``."""
-        with self._file.transaction() as transaction:
-            ledger_vectors.write_root(transaction, set_id, root)
+    def add_batches(self, batches: Sequence[SmallBatch]) -> list[tuple[int, int | None] | VeilsetError]:
+        """Finish small uploads, each by itself, in one transaction.
 
-    def merging_uploads(self, set_id: int | None = None) -> list[Upload]:
+        Gives for each the set's id and what `finish_upload` would return, or the error that refused it. An id that is
+        finished already is answered and not done again.
+        """
         with self._file.transaction() as transaction:
-            return ledger_uploads.uploads_in_state(transaction, UploadState.MERGING, set_id)
+            return [self._add_batch(transaction, batch) for batch in batches]
 
-    def open_uploads(self, set_id: int) -> int:
-        with self._file.transaction() as transaction:
-            return ledger_uploads.count_uploads(transaction, set_id, UploadState.OPEN)
-
-    def finished_uploads(self, set_id: int) -> int:
-        with self._file.transaction() as transaction:
-            return ledger_uploads.count_uploads(transaction, set_id, UploadState.FINISHED)
+    def _add_batch(self, transaction: sqlite3.Connection, batch: SmallBatch) -> tuple[int, int | None] | VeilsetError:
+        try:
+            set_id = ledger_sets.read_set(transaction, batch.set_name).set_id
+            upload_id, operation = batch.upload_id, batch.operation
+            count, checksum = len(batch.digests) // DIGEST_BYTES, xxhash.xxh3_128_digest(batch.digests)
+            known = ledger_uploads.find_finished(transaction, set_id, upload_id, operation)
+            if known is not None:
+                ledger_uploads.check_repeated(known, count, checksum)
+                operations = ledger_contents.operations_of(transaction, batch.set_name)
+                return set_id, None if operation is Operation.ADD else operations
+            ledger_uploads.check_not_open(transaction, set_id, upload_id)
+        except VeilsetError as error:
+            return error
+        upload = Upload(set_id, upload_id, 0, 0, operation, UploadState.FINISHED, count)
+        ledger_uploads.remember_finished(transaction, upload, count, checksum, self._clock.now_us())
+        return set_id, ledger_contents.add_small(transaction, set_id, operation, batch.digests)
 
     def all_open_uploads(self) -> list[Upload]:
+        """Uploads and parts under way, sealed ones too, of all sets."""
         with self._file.transaction() as transaction:
-            return ledger_uploads.uploads_in_state(transaction, UploadState.OPEN)
+            return ledger_uploads.open_uploads(transaction)
 
     def drop_upload(self, set_id: int, upload_id: str) -> bool:
+        """Forget an upload and its parts if it is not finished; whether it was forgotten."""
         with self._file.transaction() as transaction:
             return ledger_uploads.delete_open_upload(transaction, set_id, upload_id)
+
+    def forget_finished(self, before_us: int) -> int:
+        """Forget the ids of uploads that were finished before that time; returns how many."""
+        with self._file.transaction() as transaction:
+            return ledger_uploads.forget_finished(transaction, before_us)
+
+    def items(self, set_id: int) -> list[StoredRun | SmallUpload]:
+        """What the set holds, in order of finish. Raises NotFound."""
+        with self._file.transaction() as transaction:
+            return ledger_contents.read_items(transaction, set_id)
+
+    def count_items(self, set_id: int) -> tuple[int, int, int]:
+        """How many runs and how many small uploads the set has, and how many digests were sent in runs that are not folded."""
+        with self._file.transaction() as transaction:
+            return ledger_contents.count_items(transaction, set_id)
+
+    def replace_items(self, set_id: int, numbers: Collection[int], run: StoredRun) -> bool:
+        """Put a folded run in the place of the items that it was made from; False if any of them has gone meanwhile."""
+        with self._file.transaction() as transaction:
+            return ledger_contents.replace_items(transaction, set_id, numbers, run)
+
+    def run_files(self) -> set[str]:
+        """The files of all runs, by their names below the state folder."""
+        with self._file.transaction() as transaction:
+            return ledger_contents.run_files(transaction)
+
+    def add_leftover(self, file: str) -> None:
+        """Note a file that is to go unless a later commit takes it on."""
+        with self._file.transaction() as transaction:
+            ledger_contents.add_leftover(transaction, file)
+
+    def leftovers(self) -> list[str]:
+        """Files that are to go."""
+        with self._file.transaction() as transaction:
+            return ledger_contents.read_leftovers(transaction)
+
+    def forget_leftovers(self, files: Sequence[str]) -> None:
+        """They are gone."""
+        with self._file.transaction() as transaction:
+            ledger_contents.forget_leftovers(transaction, files)
+
+    def operations(self, set_name: str) -> int:
+        """How many removals and replacements were ever finished under this name."""
+        with self._file.transaction() as transaction:
+            return ledger_contents.operations_of(transaction, set_name)
 
     # Releases and their charges
 
     def next_sequence(self, set_name: str) -> int:
+        """The sequence that the next charge under this name must carry; rises across deletion and re-creation."""
         with self._file.transaction() as transaction:
             return ledger_releases.next_sequence(transaction, set_name)
 
     def charge_release(self, release: StoredRelease, account: str, charge: Charge, expected_spent: int) -> None:
+        """Commit the charge and the pending release together.
+
+        expected_spent: the account's spent nano-ε that the release's header was computed from.
+        Raises NotFound (the set was deleted), BudgetExceeded, AlreadyExists (request id or sequence taken), or
+        FailedPrecondition if another charge came between (then compute the header anew; the noise need not change as
+        nothing left the process).
+        """
         with self._file.transaction() as transaction:
             now_us = self._clock.now_us()
             ledger_releases.charge_release(transaction, release, account, charge, expected_spent, now_us)
 
     def charge_lost_releases(
-        self, set_name: str, last_sequence: int, account: str, charge: Charge, reason: str
+        self, set_name: str, last_sequence: int, account: str, charge: Charge, reason: str, operations: int = 0
     ) -> Account:
+        """Charge what releases cost that this ledger does not know, since an older copy took its place.
+
+        last_sequence: the highest sequence that was seen; later releases go on above it. charge: all that the account
+        lost. reason: 1 to 500 characters, for the audit. Raises InvalidInput, NotFound, AlreadyExists (that sequence is
+        known), BudgetExceeded (raise the budget first). operations: how many removals and replacements were seen; later
+        ones count on above it.
+        """
         _check_reason(reason)
         with self._file.transaction() as transaction:
             now_us = self._clock.now_us()
+            set_id = ledger_sets.read_set(transaction, set_name).set_id
+            ledger_contents.raise_operations(transaction, set_id, operations)
             return ledger_releases.charge_lost(transaction, set_name, last_sequence, account, charge, reason, now_us)
 
     def mark_release(self, set_id: int, sequence: int, state: str) -> None:
+        """Move a release along its states; a step back is refused with FailedPrecondition."""
         target = check_choice("state", state, ReleaseState)
         with self._file.transaction() as transaction:
             ledger_releases.mark_release(transaction, set_id, sequence, target)
 
     def get_release(self, set_name: str, sequence: int) -> StoredRelease:
+        """The release of that sequence, or the newest for 0. Raises NotFound."""
         with self._file.transaction() as transaction:
             return ledger_releases.get_release(transaction, set_name, sequence)
 
     def find_release(self, set_name: str, request_id: str) -> StoredRelease | None:
+        """The release that this request id made of the set that now bears the name, if any."""
         with self._file.transaction() as transaction:
             return ledger_releases.find_release(transaction, set_name, request_id)
 
     def list_releases(self, set_name: str, below: int, limit: int) -> list[StoredRelease]:
+        """Newest first, with sequences below ``below`` (0: from the newest)."""
         with self._file.transaction() as transaction:
             return ledger_releases.list_releases(transaction, set_name, below, limit)
 
     def releases_in_state(self, state: str) -> list[StoredRelease]:
+        """All releases in a state, oldest first."""
         wanted = check_choice("state", state, ReleaseState)
         with self._file.transaction() as transaction:
             return ledger_releases.releases_in_state(transaction, wanted)
 
     def sequences_in_state(self, set_name: str, state: str) -> list[int]:
+        """Of a set's releases in a state, newest first."""
         wanted = check_choice("state", state, ReleaseState)
         with self._file.transaction() as transaction:
             return ledger_releases.sequences_in_state(transaction, set_name, wanted)
@@ -248,14 +342,21 @@ class SqliteLedger:
     # Budgets
 
     def charged(self) -> Charged:
+        """The marks of every account and of every set's name that was ever charged, whether there still is such a set."""
         with self._file.transaction() as transaction:
-            return Charged(ledger_releases.highest_sequences(transaction), ledger_budgets.read_spent(transaction))
+            return Charged(
+                ledger_releases.highest_sequences(transaction),
+                ledger_budgets.read_spent(transaction),
+                ledger_contents.highest_operations(transaction),
+            )
 
     def get_account(self, name: str) -> Account:
+        """Raises NotFound."""
         with self._file.transaction() as transaction:
             return ledger_budgets.read_account(transaction, name)
 
     def raise_budget(self, account: str, nano_epsilon: int, delta: Fraction, reason: str, at_us: int) -> Account:
+        """Set new totals, at least the present ones (else InvalidInput), and leave an audit row."""
         _check_reason(reason)
         with self._file.transaction() as transaction:
             return ledger_budgets.raise_account(transaction, account, nano_epsilon, delta, reason, at_us)

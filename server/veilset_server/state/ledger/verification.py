@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -23,10 +23,17 @@ from veilset_server.state.ledger.budgets import (
     account_from_row,
     read_ledger_id,
 )
-from veilset_server.state.ledger.seals import Value, first_link, next_link
+from veilset_server.state.ledger.contents import (
+    SELECT_CONTENTS,
+    SELECT_RUNS,
+    SELECT_SMALL,
+    contents_from_row,
+    run_from_row,
+    small_from_row,
+)
+from veilset_server.state.ledger.seals import Row, Value, first_link, next_link
 from veilset_server.state.ledger.sets import SELECT_SETS, set_from_row
 from veilset_server.state.ledger.uploads import SELECT_UPLOADS, upload_from_row
-from veilset_server.state.ledger.vectors import SELECT_ROOTS, root_from_row
 
 
 @dataclass(slots=True)
@@ -55,14 +62,17 @@ def verify_ledger(transaction: sqlite3.Connection, path: Path, ledger_id: str) -
     for row in _chained(transaction, path, "charges", CHARGE_COLUMNS, ledger_id):
         _add_charge(path, row, sums[row["account"]], sequences)
     _check_releases(transaction, path)
-    for row in transaction.execute(SELECT_ACCOUNTS):
-        account_from_row(row)
-    for row in transaction.execute(SELECT_SETS):
-        set_from_row(row)
-    for row in transaction.execute(SELECT_UPLOADS):
-        upload_from_row(row)
-    for row in transaction.execute(SELECT_ROOTS):
-        root_from_row(row)
+    tables: tuple[tuple[str, Callable[[Row], object]], ...] = (
+        (SELECT_ACCOUNTS, account_from_row),
+        (SELECT_SETS, set_from_row),
+        (SELECT_CONTENTS, contents_from_row),
+        (SELECT_UPLOADS, upload_from_row),
+        (SELECT_RUNS, run_from_row),
+        (SELECT_SMALL, small_from_row),
+    )  # finished ids, of which there are many, are checked when one is asked for
+    for query, from_row in tables:
+        for row in transaction.execute(query):
+            from_row(row)
 
 
 def _check_pages(transaction: sqlite3.Connection, path: Path) -> None:

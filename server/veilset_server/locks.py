@@ -1,8 +1,7 @@
 """A lock per key, for as long as somebody wants it.
 
-The order in which they are taken, so that nobody ever waits in a circle: a set's lock (by its id) first, then the lock of a
-name or of a budget account, never both of these. A set's lock is held as long as uploads are merged into it; the others are
-not, so nobody may wait for a set's lock while holding one of them.
+The order in which they are taken, so that no two threads ever wait for each other: a set's lock (by its id) first, then the
+lock of a name or of a budget account, never both of these.
 """
 
 from __future__ import annotations

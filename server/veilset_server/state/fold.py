@@ -1,0 +1,142 @@
+"""Folding: which digests a set holds after a sequence of adds and removals, in ascending order and in bounded memory.
+
+The digests are visited by ranges. In each range the sources are applied from the oldest to the newest, so that the last
+operation on a digest decides. A source that holds more than `LIMIT` distinct digests in the range shortens the range instead
+of growing the memory, so no choice of digests, however skewed, changes the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Digests = NDArray[np.uint64]
+
+LIMIT = 1 << 20
+"""Most digests that one array of a fold holds; a fold uses about 12 of them at a time, 100 MiB in all."""
+
+HIGHEST = (1 << 64) - 1
+_FILL = 0.8
+_NONE = np.empty(0, dtype=np.uint64)
+
+
+class Slice(NamedTuple):
+    """What a source says of the range [low, high] it was asked for: both arrays sorted, strictly increasing, disjoint.
+
+    high: up to where the answer is complete; below the high that was asked for if there were too many digests.
+    """
+
+    added: Digests
+    removed: Digests
+    high: int
+
+
+class Source(Protocol):
+    """A run, or a small upload, in a fold."""
+
+    @property
+    def sent(self) -> int:
+        """How many digests were sent in it, repeats counted."""
+
+    def slice(self, low: int, high: int) -> Slice:
+        """Its digests in [low, high], at most `LIMIT` added and as many removed ones. Raises StateCorrupted."""
+
+
+class MemorySource:
+    """A source held in memory. added, removed: sorted, strictly increasing, disjoint."""
+
+    def __init__(self, added: Digests, removed: Digests, sent: int) -> None:
+        self._added = added
+        self._removed = removed
+        self.sent = sent
+
+    def slice(self, low: int, high: int) -> Slice:
+        """As `Source.slice`."""
+        added, high = shorten(between(self._added, low, high), high)
+        removed, high = shorten(between(self._removed, low, high), high)
+        return Slice(between(added, low, high), removed, high)
+
+
+def fold(sources: Sequence[Source], *, keep_removed: bool = False) -> Iterator[Slice]:
+    """The state after all sources, oldest first, by consecutive ranges that cover every digest.
+
+    keep_removed: also say which digests a removal was the last operation on; needed where older sources are left out.
+    """
+    total = sum(source.sent for source in sources)
+    width = HIGHEST if total <= _FILL * LIMIT else int(HIGHEST * _FILL * LIMIT / total)
+    low = 0
+    while low <= HIGHEST:
+        found = _fold_range(sources, low, min(low + width, HIGHEST), keep_removed)
+        yield found
+        low = found.high + 1
+
+
+def _fold_range(sources: Sequence[Source], low: int, high: int, keep_removed: bool) -> Slice:
+    added, removed = _NONE, _NONE
+    for source in sources:
+        change = source.slice(low, high)
+        high = change.high
+        added, high = shorten(union(without(added, change.removed), change.added), high)
+        if keep_removed:
+            removed, high = shorten(union(without(removed, change.added), change.removed), high)
+    return Slice(between(added, low, high), between(removed, low, high), high)
+
+
+def distinct(digests: Digests) -> Digests:
+    """Sorted in place, without repeats."""
+    digests.sort()
+    if len(digests) < 2:
+        return digests
+    fresh = np.empty(len(digests), dtype=np.bool_)
+    fresh[0] = True
+    np.not_equal(digests[1:], digests[:-1], out=fresh[1:])
+    return digests if fresh.all() else digests[fresh]
+
+
+def union(one: Digests, other: Digests) -> Digests:
+    """Of two sorted arrays without repeats."""
+    if not len(one) or not len(other):
+        return one if len(one) else other
+    return distinct(np.concatenate((one, other)))
+
+
+def without(digests: Digests, taken: Digests) -> Digests:
+    """``digests`` that are not in ``taken``; both sorted, without repeats."""
+    if not len(digests) or not len(taken):
+        return digests
+    places = np.searchsorted(digests, taken)
+    inside = places < len(digests)
+    places = places[inside]
+    kept = np.ones(len(digests), dtype=np.bool_)
+    kept[places[digests[places] == taken[inside]]] = False
+    return digests[kept]
+
+
+def between(digests: Digests, low: int, high: int) -> Digests:
+    """The part of a sorted array in [low, high]."""
+    if not len(digests) or (low <= int(digests[0]) and int(digests[-1]) <= high):
+        return digests
+    first = np.searchsorted(digests, np.uint64(low))
+    last = np.searchsorted(digests, np.uint64(high), side="right")
+    return digests[first:last]
+
+
+def shorten(digests: Digests, high: int) -> tuple[Digests, int]:
+    """At most `LIMIT` of a sorted array, and up to where that is complete."""
+    if len(digests) <= LIMIT:
+        return digests, high
+    return digests[:LIMIT], int(digests[LIMIT - 1])
+
+
+def last_operations(operations: Sequence[tuple[bool, Digests]]) -> tuple[Digests, Digests]:
+    """What a sequence of (is an add, digests) leaves added and removed; for few digests, as it sorts indexes."""
+    if not operations:
+        return _NONE, _NONE
+    newest_first = np.concatenate([digests for _, digests in reversed(operations)])
+    adds = np.repeat([adds for adds, _ in reversed(operations)], [len(digests) for _, digests in reversed(operations)])
+    found, places = np.unique(newest_first, return_index=True)  # the first of equal ones: the newest
+    kept = adds[places]
+    return found[kept], found[~kept]

@@ -1,1 +1,0 @@
-"""The files in which uploads wait until they are finished."""
