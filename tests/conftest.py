@@ -95,8 +95,8 @@ def start_redis(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
     """Start a Redis: ``start_redis(password="…", certificates=…)``; see `RedisServer`."""
     with ExitStack() as stack:
 
-        def start(name: str = "redis", **more: Any) -> RedisServer:
-            server = RedisServer(tmp_path / name, **more)
+        def start(name: str = "redis", kind: type[RedisServer] = RedisServer, **more: Any) -> RedisServer:
+            server = kind(tmp_path / name, **more)
             stack.callback(server.stop)
             return server.start()
 

@@ -30,12 +30,17 @@ CUT_BYTES = 4096
 
 
 class TcpProxy:
-    """127.0.0.1:port → 127.0.0.1:target, a thread a connection; ``mode`` may change at any time. A context manager."""
+    """127.0.0.1:port → 127.0.0.1:target, a thread a connection; ``mode`` may change at any time. A context manager.
 
-    def __init__(self, target: int) -> None:
+    ``target`` too, for new connections: as a virtual address does that moves to another machine, while the old one lives.
+    source: the address that connections come from.
+    """
+
+    def __init__(self, target: int, source: str = "127.0.0.1") -> None:
         self.mode = Mode.PASS
         self.forwarded = 0
-        self._target = target
+        self.target = target
+        self._source = source
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._ended = threading.Event()
@@ -64,7 +69,8 @@ class TcpProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target)) as server:
+        there = ("127.0.0.1", self.target)
+        with suppress(OSError), client, socket.create_connection(there, source_address=(self._source, 0)) as server:
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with selectors.DefaultSelector() as selector:

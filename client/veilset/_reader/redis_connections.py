@@ -44,15 +44,25 @@ class _Bounded:
     _parser: BoundedParser
     answered = False
     """Whether the server has answered since we connected; where it never does, the scheme may be wrong."""
+    asked = False
+    """Whether it was sent anything since."""
 
     def set_parser(self, parser_class: Any) -> None:
         """Ours, whatever is asked for, with the errors of what is asked for: a cluster's has more."""
         bounded = type("BoundedParser", (BoundedParser,), {"EXCEPTION_CLASSES": parser_class.EXCEPTION_CLASSES})
         super().set_parser(bounded)  # type: ignore[misc]
 
+    def can_read(self, *arguments: Any, **options: Any) -> bool:
+        """Whether there is something. What a server says before it is asked is why it will not serve us, and raised."""
+        there = bool(super().can_read(*arguments, **options))  # type: ignore[misc]
+        if there and not self.asked:
+            self.read_response()
+        return there
+
     def send_packed_command(self, *arguments: Any, **options: Any) -> None:
         """Send, and allow for the answers."""
         super().send_packed_command(*arguments, **options)  # type: ignore[misc]
+        self.asked = True
         self._parser.refill()  # after it, as it may have to connect first
 
     def read_response(self, *arguments: Any, **options: Any) -> Any:

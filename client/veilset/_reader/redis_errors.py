@@ -96,7 +96,11 @@ def _lasting(error: BaseException) -> str:
 def _of_text(text: str) -> str:
     if "cluster support disabled" in text:
         return "it is no cluster; give a redis:// URL"
-    if command := _unknown_command_of(text):
+    if "not allowed in cluster mode" in text:
+        return "it is a node of a cluster; give a redis+cluster:// URL"
+    if (command := _unknown_command_of(text)) == "SENTINEL":
+        return "it is no Sentinel; a server's URL starts with redis:// or rediss://"
+    if command:
         return f"it does not know {command}, which is renamed or switched off there; a Sentinel's URL starts with redis+sentinel://"
     if "DB index" in text:
         return "it has no database of that number; the URL ends with one that it has, such as /0"

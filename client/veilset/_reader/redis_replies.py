@@ -98,7 +98,7 @@ class BoundedParser(_RESP2Parser):
         super().on_connect(connection)  # type: ignore[no-untyped-call]
         self._buffer = _BoundedBuffer(connection._sock, self.socket_read_size, connection.socket_timeout)
         self._buffer.refill()
-        connection.answered = False
+        connection.answered = connection.asked = False
 
     def refill(self) -> None:
         """A new allowance, if there is a connection."""
