@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from harness.programs import Finished, unused_port, veilset, wait_until
 from harness.raw_calls import RawUpload, failure_of, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.vectors import expected_vector, raw_vector
+from veilset import connect
 from veilset._input.columns import BATCH
 from veilset._service.endpoint import make_endpoint
 from veilset.errors import Unavailable
@@ -139,7 +141,7 @@ def test_a_library_gives_up_in_time(start_service: Callable[..., ServiceProcess]
         with pytest.raises(Unavailable):
             connection.add("set", elements(70_000), retry_seconds=0.5)
         with pytest.raises(Unavailable, match="is it running there"):
-            connection.add("set", [b"x"])
+            connection.add("set", [b"x"], retry_seconds=0)
         with pytest.raises(Unavailable, match="is it running there"):
             connection.add("set", [b"x"], retry_seconds=0.5)
 
@@ -151,18 +153,28 @@ def test_a_time_that_is_none_is_refused(seconds: float, service: ServiceProcess,
         connection.add(set_name, [b"x"], retry_seconds=seconds)
 
 
-def test_a_library_waits_for_a_service_that_is_just_starting(start_service: Callable[..., ServiceProcess]) -> None:
-    """Where the caller said so: in a rolling restart the first call may come while nobody is there."""
+def test_an_upload_waits_for_a_service_that_restarts(start_service: Callable[..., ServiceProcess]) -> None:
+    """Begun while it is away, by the library and by the command, which says so; a name that there is not is not waited for."""
     service = start_service(port=unused_port())
     create(service)
     service.stop()
     with service.connect() as connection:
-        assert veilset("add", "set", "-", "--server", service.address, stdin=b"a\n").code == 1
-
-        def once_started() -> int:
-            return connection.add("set", [b"a", b"b"], retry_seconds=60).elements
-
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(once_started)
+        options = ("--server", service.address, "--retry-seconds", "0")
+        assert veilset("add", "set", "-", *options, stdin=b"a\n").code == 1
+        with ThreadPoolExecutor(2) as pool:
+            waiting = pool.submit(connection.add, "set", [b"a", b"b"], retry_seconds=120)
+            command = pool.submit(
+                veilset, "add", "set", "-", *options[:2], stdin=b"c\n", settings={"VEILSET_ADD_RETRY_SECONDS": "120"}
+            )
+            wait_until(lambda: waiting.running() and command.running())
+            time.sleep(2)  # long enough for both to find nobody there
             service.start()
-            assert waiting.result() == 2
+            assert waiting.result().elements == 2
+            done = command.result()
+            assert done.code == 0, done.err
+            assert "cannot reach" in done.err
+            assert "trying again for 120 s" in done.err
+        assert connection.add("set", [b"d"]).elements == 1
+    with connect("tls://no-such-host.invalid:1") as lost, pytest.raises(Unavailable) as refused:
+        lost.add("set", [b"x"])
+    assert refused.value.details["kind"] == "ENDPOINT"

@@ -121,7 +121,7 @@ def test_each_fault_is_told_by_name(fault: str, shop: Shop) -> None:
         with pytest.raises(Unavailable, match=text) as refused:
             serves(endpoint)
     assert f"localhost:{port}" in refused.value.message
-    assert refused.value.details == {"target": f"localhost:{port}"}
+    assert refused.value.details == {"target": f"localhost:{port}", "kind": "ENDPOINT"}
 
 
 def test_nobody_there_is_told_as_before(shop: Shop) -> None:

@@ -216,6 +216,22 @@ def test_an_old_release_shown_again(valkey_url: str, set_name: str, tmp_path: Pa
         follower.contains_many(MEMBERS)
 
 
+def test_a_service_whose_clock_is_ahead_is_told(
+    valkey_url: str, set_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By every kind of reader that limits the age; the release answers."""
+    publish(valkey_url, release(set_name, 1, created_at_us=now_us() + 3_600_000_000))
+    for read in (veilset.open, veilset.remote, veilset.follow):
+        caplog.clear()
+        opened = read(valkey_url, set_name, max_age_seconds=60)
+        assert f"{set_name}/1 was made" in caplog.text
+        if not isinstance(opened, veilset.View):
+            opened.close()
+    caplog.clear()
+    veilset.open(valkey_url, set_name)
+    assert not caplog.text
+
+
 HOSTILE = """
 import veilset
 from harness.forged_releases import SHAPE, hostile_releases

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale
+from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale, tell_if_ahead
 from veilset.errors import InvalidInput, StaleRelease
 
 CREATED = 1_000_000.0
@@ -72,3 +72,12 @@ def test_a_release_that_is_too_old_is_named() -> None:
 def test_what_is_no_age_is_refused(limit: float) -> None:
     with pytest.raises(InvalidInput, match="max_age_seconds"):
         check_max_age(limit)
+
+
+@pytest.mark.parametrize(("ahead", "limit", "told"), [(3600.0, 60.0, True), (2.0, 60.0, False), (3600.0, None, False)])
+def test_a_release_of_the_future_is_told(
+    ahead: float, limit: float | None, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where its age is to be limited, and the clocks differ by more than a network leaves."""
+    tell_if_ahead("members/3", int(CREATED * 1e6), limit, lambda: CREATED - ahead)
+    assert (f"members/3 was made {ahead:.0f} s in the future" in caplog.text) is told

@@ -1,12 +1,14 @@
 """How old a release is, by the reader's own clock, and the refusal of one that is too old.
 
 The service writes the time into the signed header, so nobody can make an old release look new. The reader's clock decides
-the rest. One that is behind the service's makes releases look younger, at worst of age 0; one that is set back while the
-program runs does not, as the time that passed since the release was opened is measured by a clock that only goes forward.
+the rest. One that is behind the service's makes releases look younger, at worst of age 0, and is logged; one that is set back
+while the program runs does not, as the time that passed since the release was opened is measured by a clock that only goes
+forward.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -14,6 +16,10 @@ from veilset.errors import InvalidInput, StaleRelease
 
 Clock = Callable[[], float]
 LONGEST_AGE_SECONDS = 3.2e9  # a century
+AHEAD_SECONDS = 5.0
+"""By how much two clocks may differ without a word; those that a network keeps differ by less."""
+
+_log = logging.getLogger("veilset")
 
 
 class ReleaseAge:
@@ -50,4 +56,17 @@ def refuse_stale(name: str, age_seconds: float, max_age_seconds: float | None) -
             release=name,
             age_seconds=f"{age_seconds:.0f}",
             max_age_seconds=f"{max_age_seconds:g}",
+        )
+
+
+def tell_if_ahead(name: str, created_at_us: int, max_age_seconds: float | None, wall: Clock = time.time) -> None:
+    """Log a warning where the release ``name`` is of the future and its age is to be limited: the limit then comes late."""
+    ahead = created_at_us / 1e6 - wall()
+    if max_age_seconds is not None and ahead > AHEAD_SECONDS:
+        _log.warning(
+            "veilset: warning: release %s was made %.0f s in the future by this machine's clock: that clock or the service's is "
+            "wrong, and a release may be %.0f s older than max_age_seconds before it is refused",
+            name,
+            ahead,
+            ahead,
         )

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale
+from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale, tell_if_ahead
 from veilset._reader.sources import ReleaseSource
 from veilset._service.spec import Spec
 from veilset.core.encodings import bitset
@@ -96,6 +96,7 @@ def open_header(source: ReleaseSource, sequence: int, demands: Demands) -> tuple
     refuse_older(header.set_name, header.sequence, demands.min_sequence)
     name = f"{header.set_name}/{header.sequence}"
     refuse_stale(name, ReleaseAge(header.created_at_us).seconds, demands.max_age_seconds)
+    tell_if_ahead(name, header.created_at_us, demands.max_age_seconds)
     if demands.spec is not None:
         demands.spec.check_release(header)
     return header, manifest

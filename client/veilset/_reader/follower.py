@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from veilset._reader.age import check_max_age, refuse_stale
+from veilset._reader.age import check_max_age, refuse_stale, tell_if_ahead
 from veilset._reader.fetching import make_demands
 from veilset._reader.notifications import Notifications
 from veilset._reader.questions import Questions
@@ -126,6 +126,11 @@ class Follower(Questions):
             if kept is None:
                 raise
             found = Found(kept, error)
+        return self._view_of(found)
+
+    def _view_of(self, found: Found) -> View:
+        header = found.release.header
+        tell_if_ahead(f"{header.set_name}/{header.sequence}", header.created_at_us, self._max_age_seconds)
         return view_of(found, self._key, self._decision)
 
     def _refresh(self) -> None:
@@ -141,7 +146,7 @@ class Follower(Questions):
         source = self._connect()
         release = self._releases.newer(source, self.sequence)
         if release is not None:
-            self._view = view_of(Found(release), self._key, self._decision)
+            self._view = self._view_of(Found(release))
             self.last_error = None
             self._announce(self._view)
         else:

@@ -14,6 +14,9 @@ from veilset.errors import InvalidInput, Unauthenticated, Unavailable, VeilsetEr
 
 DOMAIN = "veilset.v1.MembershipService"
 
+ENDPOINT = "ENDPOINT"
+"""Kind of an Unavailable that comes from a name, a certificate or a protocol: no restart mends it."""
+
 
 def to_status(error: VeilsetError) -> status_pb2.Status:
     """Canonical code, sentence, ErrorInfo and, where a field is to blame, BadRequest."""
@@ -48,8 +51,10 @@ def from_rpc_error(error: grpc.RpcError, target: Endpoint) -> VeilsetError:
             return found
     if code is grpc.StatusCode.UNAVAILABLE:
         why = None if "Connection refused" in text else explain(target)
+        lasting = why is not None or "Domain name not found" in text or "DNS resolution failed" in text
         why = why or f"{text}; is it running there?"
-        return Unavailable(f"service: cannot reach {target}: {why}", target=target)
+        kind = {"kind": ENDPOINT} if lasting else {}
+        return Unavailable(f"service: cannot reach {target}: {why}", target=target, **kind)
     if code is grpc.StatusCode.CANCELLED:  # not by us: a service that stops cuts what it had just taken in
         return Unavailable(f"service: {target} stopped before it answered", target=target)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

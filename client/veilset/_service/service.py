@@ -229,7 +229,7 @@ class Service:
         upload_id: give one to be able to resume after a crash, with the same elements in the same order. Other elements need
         another id: those of a finished upload are compared and not sent, and AlreadyExists is raised if they differ.
         on_progress: called with the number acknowledged so far. retry_seconds: how long to go on trying without progress
-        while the service is away; default: a minute, so over its restarts, but no time at all before it first answered.
+        while the service is away; default: 30 seconds, so over its restarts, also where the call begins in one.
         skip_invalid: leave out what is no element under the set's normalization, instead of refusing them all.
         Raises InvalidInput, NotFound, AlreadyExists, Unavailable; nothing of an upload that did not return is publishable.
         """

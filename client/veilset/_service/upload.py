@@ -7,6 +7,7 @@ acknowledged yet are kept, at most `WINDOW` of them, so that what is sent need n
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -21,7 +22,7 @@ import xxhash
 from veilset._input.columns import PIECE, Batch, element_batches
 from veilset._input.element_digests import InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
-from veilset._service.rich_errors import from_rpc_error
+from veilset._service.rich_errors import ENDPOINT, from_rpc_error
 from veilset.core.elements.hashing import pack_digests
 from veilset.core.elements.keys import check_key
 from veilset.core.elements.normalization import Element
@@ -36,10 +37,11 @@ MESSAGE_ELEMENTS = 1 << 16
 """Half a MiB of digests: enough that a message's own cost does not count, and little enough to stay in the processor's cache."""
 
 WINDOW = 16
-RETRY_SECONDS = 60.0
+RETRY_SECONDS = 30.0
 MAX_RETRY_SECONDS = 1e6
 
 _FIRST_PAUSE = 0.25
+_log = logging.getLogger("veilset")
 _LONGEST_PAUSE = 2.0
 
 
@@ -77,14 +79,14 @@ class UploadPart:
 class Patience:
     """How long to go on trying without progress where the service is away.
 
-    retry_seconds: default: RETRY_SECONDS once it has answered, as it will be back from a restart, and no time at all before,
-    as the target may be wrong. Raises InvalidInput.
+    retry_seconds: default RETRY_SECONDS, for a service that restarts; a wrong name, certificate or protocol ends it at once,
+    unless the service has answered before. What is waited for is logged once. Raises InvalidInput.
     """
 
     def __init__(self, retry_seconds: float | None) -> None:
         if retry_seconds is not None and not 0 <= retry_seconds <= MAX_RETRY_SECONDS:
             raise InvalidInput("retry_seconds", f"a number in [0, {MAX_RETRY_SECONDS:g}]", retry_seconds)
-        self._limit = retry_seconds
+        self._limit = RETRY_SECONDS if retry_seconds is None else retry_seconds
         self._pause = _FIRST_PAUSE
         self._away_since: float | None = None
 
@@ -92,12 +94,14 @@ class Patience:
         """Pause before the next attempt; raises ``error`` where there is to be none."""
         now = time.monotonic()
         slow = error.details.get("kind") == "IDLE"  # the service is there, and waits for the caller's iterable
+        first = self._away_since is None
         if self._away_since is None or slow or progressed:
             self._pause, self._away_since = _FIRST_PAUSE, now
-        limit = (RETRY_SECONDS if answered else 0.0) if self._limit is None else self._limit
-        rest = self._away_since + limit - now
-        if rest <= 0:
+        rest = self._away_since + self._limit - now
+        if rest <= 0 or (error.details.get("kind") == ENDPOINT and not answered):
             raise error
+        if first and not answered:
+            _log.warning("veilset: %s; trying again for %g s", error.message, self._limit)
         time.sleep(min(self._pause * jitter(0.5, 1.0), rest))
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 

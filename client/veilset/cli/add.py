@@ -39,7 +39,7 @@ def _command(operation: Operation, short_help: str, meaning: str, doing: str, do
     @click.option(
         "--retry-seconds",
         type=float,
-        help="How long to go on trying where the service is away; default: a minute once it has answered.",
+        help="How long to go on trying, without progress, where the service is away or restarts; default: 30.",
     )
     @options.key_file
     @options.server
