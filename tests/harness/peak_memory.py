@@ -9,7 +9,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import IO
 
 from harness.programs import environment
 
@@ -32,7 +34,17 @@ def own_peak_bytes() -> int:
     return int(found[1]) << 10
 
 
-def peak_of_veilset(*arguments: str) -> tuple[int, bytes]:
+def peak_of_failure(*arguments: str) -> tuple[int, str]:
+    """Run ``veilset ARGUMENTS``, which has to be refused; its peak in bytes, and what it says."""
+    with tempfile.TemporaryFile() as errors:
+        peak, _ = peak_of_veilset(*arguments, codes=(1, 2), errors=errors)
+        errors.seek(0)
+        return peak, errors.read().decode()
+
+
+def peak_of_veilset(
+    *arguments: str, codes: tuple[int, ...] = (0,), errors: IO[bytes] | None = None
+) -> tuple[int, bytes]:
     """Run ``veilset ARGUMENTS`` in a process of its own, which has to end well; its peak in bytes, and its last output."""
     ours, theirs = os.pipe()
     settings = {"PEAK_DESCRIPTOR": str(theirs), "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -40,6 +52,7 @@ def peak_of_veilset(*arguments: str) -> tuple[int, bytes]:
         with subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *arguments],
             stdout=subprocess.PIPE,
+            stderr=errors,
             env=environment(settings),
             pass_fds=[theirs],
         ) as process:
@@ -48,7 +61,7 @@ def peak_of_veilset(*arguments: str) -> tuple[int, bytes]:
             last = b""
             while piece := process.stdout.read(1 << 20):
                 last = piece[-1000:]
-            assert process.wait() == 0
+            assert process.wait() in codes
         return int(os.read(ours, 100)), last
     finally:
         os.close(ours)

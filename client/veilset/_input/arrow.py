@@ -18,7 +18,7 @@ _OFFSETS = {"string": "<i4", "binary": "<i4", "large_string": "<i8", "large_bina
 _VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
 Mask = NDArray[np.bool_]
 _ROWS = 1 << 13
-_LONGEST = 1 << 20
+_LONGEST = 1 << 16
 """Longest value that is written out once for every row that refers to it."""
 
 

@@ -94,7 +94,8 @@ class _Cells:
         if len(held) - end > LONGEST_LINE:
             data = np.frombuffer(held, dtype=np.uint8)
             if self._quoting:
-                self._check_quotes(data[: end + LONGEST_LINE], find_byte(data[: end + LONGEST_LINE], _QUOTE))
+                begun = data[: end + LONGEST_LINE]
+                self._check_quotes(begun, find_byte(begun, _QUOTE), f"not closed within {LONGEST_LINE >> 20} MiB")
             raise text.too_long(self._name, text.line_at(data, end, self._line), "row")
         return held[:end], held[end:]
 
@@ -155,8 +156,11 @@ class _Cells:
         self._index = find_column(next(reader), asked.column, self._name, shown=False)
         return 1
 
-    def _check_quotes(self, data: NDArray[np.uint8], quotes: Positions) -> None:
-        """Raises InvalidInput unless each opens or closes a whole cell, or is doubled inside of one."""
+    def _check_quotes(self, data: NDArray[np.uint8], quotes: Positions, unclosed: str = "never closed") -> None:
+        """Raises InvalidInput unless each opens or closes a whole cell, or is doubled inside of one.
+
+        unclosed: what is said of one that is still open at the end.
+        """
         if not len(quotes):
             return
         opening, closing = quotes[::2], quotes[1::2]
@@ -171,7 +175,7 @@ class _Cells:
             opened, line = (text.line_at(data, int(at[early[0]]), self._line) for at in (opening, closing))
             what = f"has text behind the quote in line {line} that closes the cell opened in line {opened}"
         elif len(quotes) % 2:
-            what = f"opens one in line {text.line_at(data, int(quotes[-1]), self._line)} that is never closed"
+            what = f"opens one in line {text.line_at(data, int(quotes[-1]), self._line)} that is {unclosed}"
         else:
             return
         raise InvalidInput("file", f"CSV with quotes around whole cells only: {self._name} {what}; {_UNQUOTED}")

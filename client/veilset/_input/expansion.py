@@ -34,7 +34,7 @@ def check_pages(file: Any, chunk: Any, name: str) -> None:
 
     file: readable at any place. chunk: pyarrow's ColumnChunkMetaData. Raises Malformed.
     """
-    begin = min(place for place in (chunk.dictionary_page_offset, chunk.data_page_offset) if place)
+    begin = min((place for place in (chunk.dictionary_page_offset, chunk.data_page_offset) if place), default=0)
     place, end = begin, begin + chunk.total_compressed_size
     while place < end:
         file.seek(place)

@@ -19,10 +19,12 @@ _OPTIONS = [
 
 def open_channel(endpoint: Endpoint) -> grpc.Channel:
     """A channel; it connects at the first call. Raises InvalidInput for files that hold no certificate or key."""
+    # gRPC obeys http_proxy for localhost too; a proxy would read what plain text sends, token and digests.
+    options = [*_OPTIONS, ("grpc.enable_http_proxy", int(endpoint.may_use_proxy))]
     if endpoint.tls:
-        channel = grpc.secure_channel(endpoint.address, _credentials(endpoint), options=_OPTIONS)
+        channel = grpc.secure_channel(endpoint.address, _credentials(endpoint), options=options)
     else:
-        channel = grpc.insecure_channel(endpoint.address, options=_OPTIONS)
+        channel = grpc.insecure_channel(endpoint.address, options=options)
     return channel if endpoint.token is None else grpc.intercept_channel(channel, BearerToken(endpoint.token))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from veilset._input.small_files import read_small
 from veilset.errors import InvalidInput
 
 TLS_PREFIX = "tls://"
@@ -35,6 +36,18 @@ class Endpoint:
 
     def __str__(self) -> str:
         return self.address
+
+    @property
+    def may_use_proxy(self) -> bool:
+        """Whether gRPC may go through a proxy: with TLS to another machine only, as the proxy reads what plain text sends."""
+        return self.tls and self.port > 0 and not is_loopback(self.host)
+
+    def proxy(self, environment: Mapping[str, str]) -> str:
+        """The proxy that gRPC goes through, without its password; empty for none."""
+        if not self.may_use_proxy or _bypasses_proxy(self.host):
+            return ""
+        found = (environment.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy"))  # in gRPC's order
+        return next((url.rpartition("://")[2].rpartition("@")[2] for url in found if url), "")
 
 
 def make_endpoint(
@@ -99,6 +112,12 @@ def _host_and_port(address: str, target: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _bypasses_proxy(host: str) -> bool:
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined] # slow to import, and only errors ask
+
+    return bool(proxy_bypass_environment(host))
+
+
 def bare_host(host: str) -> str:
     """``host`` without the brackets that an IPv6 address may stand in."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") and ":" in host else host
@@ -135,9 +154,10 @@ def _token(given: str | None, variables: Mapping[str, str]) -> str | None:
 def read_token(path: FileName) -> str:
     """A token from a file, white space around it aside. Raises InvalidInput."""
     try:
-        token = Path(path).read_text("ascii").strip()
+        token = read_small(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("token-file", f"a readable file that holds a token ({type(error).__name__})") from None
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise InvalidInput("token-file", f"a readable file that holds a token ({reason})") from None
     if not token:
         raise InvalidInput("token-file", "a file that holds a token, not an empty one")
     return token

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from veilset._input.small_files import read_small
 from veilset.errors import InvalidInput
 
 
@@ -50,7 +51,7 @@ def read_pair(
 
 def _read(field: str, path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_small(path)
     except OSError as error:
         raise InvalidInput(field, f"a readable PEM file ({error.strerror})", str(path)) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import cast
 
 import grpc
@@ -50,9 +51,11 @@ def from_rpc_error(error: grpc.RpcError, target: Endpoint) -> VeilsetError:
                 found.args = (found.message,)
             return found
     if code is grpc.StatusCode.UNAVAILABLE:
-        why = None if "Connection refused" in text else explain(target)
+        proxy = target.proxy(os.environ)
+        why = None if proxy or "Connection refused" in text else explain(target)
         lasting = why is not None or "Domain name not found" in text or "DNS resolution failed" in text
         why = why or f"{text}; is it running there?"
+        why += f" (through the proxy {proxy} that the environment names)" if proxy else ""
         kind = {"kind": ENDPOINT} if lasting else {}
         return Unavailable(f"service: cannot reach {target}: {why}", target=target, **kind)
     if code is grpc.StatusCode.CANCELLED:  # not by us: a service that stops cuts what it had just taken in

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from veilset._input.small_files import read_small
 from veilset.cli.server import server as server_options
 from veilset.core.elements.keys import AmbientKey
 from veilset.core.encodings.bloom.calibration import delta_is_large
@@ -71,9 +72,10 @@ def read_redis(url: str | None, path: Path | None) -> str | None:
     if path is None or given == ["redis"]:
         return url
     try:
-        return path.read_text("utf-8").strip() if given or url is None else url
+        return read_small(path).decode().strip() if given or url is None else url
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("redis-file", f"a readable file that holds a URL ({type(error).__name__})") from None
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise InvalidInput("redis-file", f"a readable file that holds a URL ({reason})") from None
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -143,7 +145,7 @@ def read_key(path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
-        key = path.read_bytes().removesuffix(b"\n")
+        key = read_small(path).removesuffix(b"\n")
         return key if _key_is_explicit() else AmbientKey(key)
     except OSError as error:
         raise InvalidInput("key-file", f"a readable file ({error.strerror})") from None

