@@ -19,6 +19,7 @@ from veilset_server.redis.store import RedisStore
 from veilset_server.rpc.access import make_credentials
 from veilset_server.rpc.allowances import Allowances
 from veilset_server.rpc.call import OpenCalls
+from veilset_server.rpc.pool import call_pool
 from veilset_server.rpc.port_watch import PortWatch
 from veilset_server.rpc.server import RpcServer, served_methods
 from veilset_server.rpc.service import MembershipService, UseCases
@@ -101,9 +102,10 @@ def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         )
         calls = stack.enter_context(OpenCalls())
         allowances, seconds = Allowances(settings.limits), settings.idle_seconds
-        serving = Serving(credentials, allowances, calls, watch.observers, served_methods(), seconds)
+        pool = call_pool(settings.limits)
+        serving = Serving(credentials, allowances, calls, pool, watch.observers, served_methods(), seconds)
         signals.begin_serving()
-        server = RpcServer(settings, service, serving, certificates)
+        server = RpcServer(settings, service, serving, pool, certificates)
         server.start()
         with PortWatch(settings.host, server, watch.port_answered, watch.port_lost):
             address = host_and_port(settings.host, server.port)

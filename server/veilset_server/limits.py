@@ -36,7 +36,7 @@ class Limits:
     max_open_uploads: int = 10_000
     max_open_uploads_per_principal: int = 1_000
     max_sets_per_principal: int = 1_000
-    max_message_bytes: int = 4 << 20
+    max_message_bytes: int = 2 << 20
     failed_attempts_per_minute: int = 20
 
     @property

@@ -18,7 +18,7 @@ from harness.programs import wait_until
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb
-from veilset_server.rpc.allowances import PUBLIC_CALLS, PUBLIC_CALLS_PER_ADDRESS
+from veilset_server.rpc.allowances import PUBLIC_CALLS_PER_ADDRESS
 from veilset_server.rpc.permissions import PERMISSIONS, Public
 from veilset_server.rpc.server import served_methods
 from veilset_server.rpc.serving import MAX_FOREIGN_BYTES
@@ -72,7 +72,7 @@ def test_only_a_health_check_needs_no_credentials(scene: Scene, method: str) -> 
             assert connection.wait_for(stream) == UNAUTHENTICATED
 
 
-@pytest.mark.parametrize("length", [MAX_FOREIGN_BYTES, 1 << 20, (4 << 20) - 64])
+@pytest.mark.parametrize("length", [MAX_FOREIGN_BYTES, 1 << 20, (2 << 20) - 64])
 @pytest.mark.parametrize("method", FOREIGN)
 def test_long_messages_of_health_and_reflection(scene: Scene, method: str, length: int) -> None:
     """Refused by their length, with credentials as well: what those services keep of them is out of our hands."""
@@ -86,7 +86,7 @@ def test_what_strangers_send_is_not_kept(scene: Scene) -> None:
     """Whole and half messages of the length that gRPC allows, many at a time: answered without being read."""
     process = psutil.Process(scene.service.pid)
     before = process.memory_info().rss
-    long = framed(b"", 4 << 20) + bytes((4 << 20) - 1)
+    long = framed(b"", 2 << 20) + bytes((2 << 20) - 1)
     with ExitStack() as stack:
         crowd = [stack.enter_context(HostileConnection(scene.service.address)) for _ in range(8)]
         for _ in range(16):
@@ -100,8 +100,8 @@ def test_what_strangers_send_is_not_kept(scene: Scene) -> None:
 @pytest.mark.parametrize("auth", ["token", "off"])
 def test_silent_health_checks_shut_out_nobody(scene: Scene, auth: str, start_service: Starts) -> None:
     """From many addresses, as many as there may be at once and five times as many: a probe from another address and one from
-    among them are answered, and so is a caller of another method, though the common limit of calls is four. Where credentials are
-    asked for none of the silent ones stays open; where they are not the oldest end for newer ones."""
+    among them are answered, and so is a caller of another method, though the common limit of calls is four. None of the silent
+    ones stays open, whether credentials are asked for or not."""
     service = scene.service if auth == "token" else start_service("--max-calls", CALLS)
     with ExitStack() as stack:
         crowd = [
@@ -126,10 +126,8 @@ def test_silent_health_checks_shut_out_nobody(scene: Scene, auth: str, start_ser
                 connection.read(0.0)
             return sum(len(connection.statuses) for connection in crowd)
 
-        if auth == "token":  # answered, but for the few that a burst displaced before it came to them
-            wait_until(lambda: ended() == opened + 1)
-        else:
-            wait_until(lambda: ended() >= opened - PUBLIC_CALLS)
+        # All are answered, but for the few that a burst displaced before it came to them.
+        wait_until(lambda: ended() == opened + 1)
         codes = {code for connection in crowd for code in connection.statuses.values()}
         assert codes <= {"0", CANCELLED, RESOURCE_EXHAUSTED}
 

@@ -7,24 +7,32 @@ prints one JSON object: how the calls ended.
 
 from __future__ import annotations
 
+import itertools
 import json
 import select
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
+
+import grpc
 
 from harness.hostile_http2 import ADD_ELEMENTS, GET_SET, HEALTH, HostileConnection, framed
 from harness.patience import SECONDS
 from harness.raw_headers import RawConnection, cases
 from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 Ends = dict[str, int]
 STALLED_PER_CONNECTION = 50
 TRICKLE_SECONDS = 0.05
 NOBODY = "-"
+HEAVY_BYTES = 2 << 20
 
 
 def resets(address: str, token: str | None, size: int) -> Ends:
@@ -106,14 +114,101 @@ def metadata(address: str, token: str | None, size: int) -> Ends:
 
 def headers(address: str, token: str | None, size: int) -> Ends:
     """``size`` calls, each with something wrong in its headers, over and over; in one frame, in two, and byte by byte."""
-    ends: Ends = Counter()
     wrong = list(cases())
-    for number in range(size):
-        _, block = wrong[number % len(wrong)]
-        pieces = (1, 2, 1 << 12)[number // len(wrong) % 3]
+
+    def play(number: int) -> str:
         with RawConnection(address) as connection:
-            ends[connection.call(block, pieces)] += 1
-    return ends
+            return connection.call(wrong[number % len(wrong)][1], (1, 2, 1 << 12)[number // len(wrong) % 3])
+
+    with ThreadPoolExecutor(8) as threads:
+        return Counter(threads.map(play, range(size)))
+
+
+def _heavy(kind: str, length: int) -> bytes:
+    """A message of at most so many bytes that takes many times as many once it is decoded, or that is as long as it may be."""
+    room = length - 64
+    if kind == "parts":
+        return _field(3, b"\x1a\x00" * (room // 2))
+    if kind == "digests":
+        return pb.AddElementsRequest(
+            batch=pb.Batch(sequence=1, digests=bytes(min(room, 1 << 19) // 8 * 8))
+        ).SerializeToString()
+    element = {"empty": b"\x0a\x00", "short": b"\x0a\x01a", "long": b"\x0a\x80\x20" + b"a" * 4096}[kind]
+    return _field(2, b"\x08\x01" + _field(2, element * (room // len(element))))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A length-delimited field, built by hand: some of these no library would build in little memory."""
+    length, coded = len(content), b""
+    while length >= 128:
+        coded += bytes([length % 128 + 128])
+        length //= 128
+    return bytes([number << 3 | 2]) + coded + bytes([length]) + content
+
+
+def heavy(address: str, token: str | None, size: int) -> Ends:
+    """``size`` uploads that each send one heavy message, of five kinds, with and without gzip, and stay as long as they may."""
+    messages = [_heavy(kind, HEAVY_BYTES) for kind in ("empty", "short", "long", "parts", "digests")]
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    with ExitStack() as stack, ThreadPoolExecutor(size) as threads:
+        channels = [
+            stack.enter_context(grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]))
+            for _ in range(4)
+        ]
+        begin = Barrier(size)
+
+        def play(number: int) -> str:
+            opening = pb.OpenUpload(set_name="honest", upload_id=f"heavy {number}")
+            sent = iter([pb.AddElementsRequest(open=opening).SerializeToString(), messages[number % len(messages)]])
+            calls: Any = channels[number % 4].stream_stream(ADD_ELEMENTS)
+            begin.wait(60)
+            packed = grpc.Compression.Gzip if number % 2 else grpc.Compression.NoCompression
+            try:
+                for _ in calls(sent, metadata=metadata, compression=packed, timeout=120):
+                    pass
+            except grpc.RpcError as error:
+                return str(error.code().name)
+            return "OK"
+
+        return Counter(threads.map(play, range(size)))
+
+
+def greedy(address: str, token: str | None, size: int) -> Ends:
+    """``size`` uploads of ordinary batches, as fast as they go, until standard input ends. Every second one brings text that is
+    slow to normalize, for the set ``slow``."""
+    over = Event()
+    digests = pb.Batch(digests=bytes(8 << 16))
+    marks = "".join("a" + "\u0327\u0301" * 15 for _ in range(40)).encode()
+    text = pb.Batch(elements=pb.Elements(values=[marks] * 500))
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(size + 1) as threads:
+        stub = MembershipServiceStub(channel)
+
+        def messages(number: int) -> Iterator[pb.AddElementsRequest]:
+            opening = pb.OpenUpload(set_name="slow" if number % 2 else "honest", upload_id=f"greedy {number}")
+            yield pb.AddElementsRequest(open=opening)
+            for sequence in itertools.count(1):
+                if over.is_set():
+                    return
+                batch = pb.Batch()
+                batch.CopyFrom(text if number % 2 else digests)
+                batch.sequence = sequence
+                yield pb.AddElementsRequest(batch=batch)
+
+        def play(number: int) -> str:
+            answers = 0
+            try:
+                for _ in stub.AddElements(messages(number), metadata=metadata):
+                    answers += 1
+            except grpc.RpcError as error:
+                return f"{error.code().name} {answers > 1}"
+            return "OK"
+
+        playing = [threads.submit(play, number) for number in range(size)]
+        _say_ready()
+        sys.stdin.read()
+        over.set()
+        return Counter(each.result() for each in playing)
 
 
 KINDS: dict[str, Callable[[str, str | None, int], Ends]] = {
@@ -123,6 +218,8 @@ KINDS: dict[str, Callable[[str, str | None, int], Ends]] = {
     "oversize": oversize,
     "metadata": metadata,
     "headers": headers,
+    "heavy": heavy,
+    "greedy": greedy,
 }
 
 

@@ -88,8 +88,10 @@ class Server:
         self.calls = OpenCalls()
         self.released = 0
         methods = [f"/{SERVICE}/{kind}" for kind in KINDS[:3]]
-        interceptor = Serving(credentials, Allowances(Limits()), self.calls, observers, methods, idle_seconds)
-        self.server = grpc.server(CallPool(40, 4), interceptors=[interceptor])  # type: ignore[arg-type]
+        self.pool = CallPool(40, 4)
+        allowances = Allowances(Limits())
+        interceptor = Serving(credentials, allowances, self.calls, self.pool, observers, methods, idle_seconds)
+        self.server = grpc.server(self.pool, interceptors=[interceptor])  # type: ignore[arg-type]
         make = (
             grpc.unary_unary_rpc_method_handler,
             grpc.unary_stream_rpc_method_handler,
@@ -178,9 +180,9 @@ class Talk:
         return StringValue.FromString(next(self.call)).value
 
     def end(self) -> Any:
-        """The error that the call ends with."""
+        """The error that the call ends with, whatever is answered before."""
         with pytest.raises(grpc.RpcError) as ended:
-            next(self.call)
+            list(self.call)
         self.say(None)
         return from_rpc_error(ended.value, make_endpoint("127.0.0.1:1"))
 

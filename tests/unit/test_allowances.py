@@ -9,7 +9,14 @@ import pytest
 
 from veilset.errors import InvalidInput, LimitExceeded
 from veilset_server.limits import RANGES, Limits
-from veilset_server.rpc.allowances import MAX_KEYS, PUBLIC_CALLS_PER_ADDRESS, Allowances, RateLimit
+from veilset_server.rpc.allowances import (
+    BYTES_IN_ALL,
+    BYTES_OF_ONE,
+    MAX_KEYS,
+    PUBLIC_CALLS_PER_ADDRESS,
+    Allowances,
+    RateLimit,
+)
 
 
 class Clock:
@@ -137,3 +144,34 @@ def test_every_limit_has_a_range(name: str) -> None:
         with pytest.raises(InvalidInput, match=f"^{name}: must be a number in "):
             Limits(**{name: value})  # type: ignore[arg-type]
     assert getattr(Limits(**{name: int(high)}), name) == high
+
+
+def test_bytes_of_messages() -> None:
+    """Of one caller and in all, each refusal by name; what was dealt with is free again, and nothing is remembered of it."""
+    allowances = Allowances(Limits())
+    with ExitStack() as held:
+        held.enter_context(allowances.message("a", BYTES_OF_ONE))
+        with pytest.raises(LimitExceeded, match="bytes_in_flight_per_principal"), allowances.message("a", 1):
+            pass
+        for number in range(BYTES_IN_ALL // BYTES_OF_ONE - 1):
+            held.enter_context(allowances.message(f"b{number}", BYTES_OF_ONE))
+        with pytest.raises(LimitExceeded, match="bytes_in_flight ="), allowances.message("c", 1):
+            pass
+    with allowances.message("a", BYTES_OF_ONE):
+        pass
+    assert not allowances._bytes
+
+
+def test_streams_leave_room_for_other_calls() -> None:
+    """A sixteenth more may be open of these, and no more."""
+    allowances = Allowances(Limits(max_calls=32, max_calls_per_principal=100))
+    with ExitStack() as held:
+        for _ in range(32):
+            held.enter_context(allowances.call("a", stream=True))
+        with pytest.raises(LimitExceeded), allowances.call("a", stream=True):
+            pass
+        for _ in range(2):
+            held.enter_context(allowances.call("b"))
+        with pytest.raises(LimitExceeded), allowances.call("b"):
+            pass
+    assert allowances.open_calls == 0

@@ -26,6 +26,16 @@ def test_profiles(profile: Normalization, element: Element, expected: bytes) -> 
     assert normalize([element], profile) == [expected]
 
 
+@pytest.mark.parametrize("profile", [Normalization.NFC, Normalization.EMAIL])
+@pytest.mark.parametrize("marks", ["\u0327\u0301", "\u0345", "\u0334\u05b0\u302a"])
+def test_long_runs_of_marks_are_refused(profile: Normalization, marks: str) -> None:
+    """The time to sort one grows with the square of its length; runs of 30 are taken, however many there are."""
+    taken = ("a" + (marks * 30)[:30]) * 40
+    normalize([f"{taken}@example.org"], profile)
+    with pytest.raises(InvalidInput, match="30 combining marks"):
+        normalize([f"a{(marks * 31)[:31]}@example.org"], profile)
+
+
 @pytest.mark.parametrize("profile", list(Normalization))
 @pytest.mark.parametrize("element", ["\ud800marker", "", b"", "m" * (MAX_ELEMENT_BYTES + 1), 7, None])
 def test_refusals_name_the_field_and_never_the_element(profile: Normalization, element: object) -> None:

@@ -151,13 +151,14 @@ def _serve(options: dict[str, object], redis: str | None, redis_file: Path | Non
     from veilset_server.app import Ready
     from veilset_server.app import serve as run
     from veilset_server.core_dumps import refuse_core_dumps
-    from veilset_server.memory import return_freed_memory
+    from veilset_server.memory import prepare_process, return_freed_memory
     from veilset_server.metrics.logs import configure_logs
 
     options["redis"] = read_redis(redis, redis_file)
     settings = Settings(**options)  # type: ignore[arg-type]
     configure_logs(settings.log_level)
     return_freed_memory()
+    prepare_process()
     if not settings.allow_core_dumps:
         refuse_core_dumps()
 

@@ -17,6 +17,10 @@ PUBLIC_CALLS = 256
 PUBLIC_CALLS_PER_ADDRESS = 128
 """Open at a time, of methods that need no credentials."""
 
+BYTES_IN_ALL = 256 << 20
+BYTES_OF_ONE = 128 << 20
+"""Of messages that came and are not dealt with yet."""
+
 
 class RateLimit:
     """Token buckets, one a key: ``burst`` at once, ``per_second`` on the long run. Thread-safe.
@@ -56,6 +60,8 @@ class Allowances:
         self._lock = threading.Lock()
         self._open: dict[str, int] = {}
         self._open_in_all = 0
+        self._bytes: dict[str, int] = {}
+        self._bytes_in_all = 0
         self._public = Places(PUBLIC_CALLS, PUBLIC_CALLS_PER_ADDRESS)
         own, everybody = limits.requests_per_second_per_principal, limits.requests_per_second
         self._rate = RateLimit(own, own * BURST_SECONDS, clock)
@@ -99,6 +105,29 @@ class Allowances:
             raise exceeded("calls: too many a second in all", "requests_per_second", limits.requests_per_second)
         self._open[key] = held + 1
         self._open_in_all += 1
+
+    @contextmanager
+    def message(self, key: str, length: int) -> Iterator[None]:
+        """One message of the caller ``key``, from when it came to when it is dealt with. Raises LimitExceeded: the caller, or all
+        together, send faster than that goes; what was acknowledged of an upload stays, and it can be resumed."""
+        with self._lock:
+            held = self._bytes.get(key, 0)
+            if held + length > BYTES_OF_ONE:
+                raise exceeded(
+                    "messages: too many of yours wait; use fewer streams", "bytes_in_flight_per_principal", BYTES_OF_ONE
+                )
+            if self._bytes_in_all + length > BYTES_IN_ALL:
+                raise exceeded("messages: too many wait in all; try again", "bytes_in_flight", BYTES_IN_ALL)
+            self._bytes[key] = held + length
+            self._bytes_in_all += length
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._bytes_in_all -= length
+                self._bytes[key] -= length
+                if not self._bytes[key]:
+                    del self._bytes[key]
 
     def public(self, address: str, displace: Callable[[], None]) -> AbstractContextManager[None]:
         """One call of a method that needs no credentials: a health check. It counts on nobody's limits, since strangers must

@@ -36,8 +36,8 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """A unary method that needs no credentials, and is over in no time. Where others need some its message is not read, and
-    it is answered as for an empty one. reason: why it tells nobody anything."""
+    """A unary method that needs no credentials, and is over in no time. Its message is not read, and it is answered as for an
+    empty one. reason: why it tells nobody anything."""
 
     reason: str
     roles: frozenset[Role] = field(default_factory=frozenset)

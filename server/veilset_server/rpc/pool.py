@@ -1,12 +1,23 @@
-"""The threads that serve calls."""
+"""The threads that serve calls, and what else there is only so much of: descriptors."""
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+from veilset_server.limits import Limits
+from veilset_server.rpc.allowances import PUBLIC_CALLS
+
+REFUSING_THREADS = 64
+"""For calls that are only refused, so that callers within their limits find a thread whatever others try."""
+
+RESERVED_DESCRIPTORS = 32
+"""For the ledger, which opens a journal for each commit, for releases and Redis: neither connections nor streams take them."""
 
 Result = TypeVar("Result")
 _Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
@@ -20,7 +31,7 @@ class CallPool(Executor):
     """
 
     def __init__(self, most: int, reserve: int) -> None:
-        self._most = most
+        self.most = most
         self._queue: SimpleQueue[_Work | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
@@ -37,7 +48,7 @@ class CallPool(Executor):
         future: Future[Result] = Future()
         with self._lock:
             self._busy += 1
-            if self._busy > self._threads and self._threads < self._most:
+            if self._busy > self._threads and self._threads < self.most:
                 try:
                     self._add_thread()
                     self.short = False
@@ -66,3 +77,22 @@ class CallPool(Executor):
                 with self._lock:
                     self._busy -= 1
             del item, future, work, arguments  # a thread that waits holds nothing of the call before
+
+
+def call_pool(limits: Limits) -> CallPool:
+    """One with a thread for each call that these limits let in."""
+    most = limits.max_calls + limits.reserved_calls + PUBLIC_CALLS + REFUSING_THREADS
+    return CallPool(most, REFUSING_THREADS)
+
+
+def reserved_descriptors() -> int:
+    """`RESERVED_DESCRIPTORS`, or less where there are few at all."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(RESERVED_DESCRIPTORS, limit // 8)
+
+
+def connections() -> int:
+    """How many may be open: half of the descriptors that are left now beside the reserve; the other half is for uploads."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    left = limit - len(os.listdir("/proc/self/fd")) - reserved_descriptors()  # noqa: PTH208 - counted, not read
+    return max(8, left // 2)

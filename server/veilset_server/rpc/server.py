@@ -17,8 +17,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from veilset._service.endpoint import host_and_port
 from veilset.errors import Unavailable
 from veilset.v1 import membership_pb2, membership_pb2_grpc
-from veilset_server.rpc.allowances import PUBLIC_CALLS
-from veilset_server.rpc.pool import CallPool
+from veilset_server.rpc.pool import CallPool, connections
 from veilset_server.rpc.service import MembershipService
 from veilset_server.rpc.serving import Serving
 from veilset_server.rpc.tls import ServerCertificates
@@ -26,8 +25,10 @@ from veilset_server.settings import Settings
 
 MAX_METADATA_BYTES = 16 << 10
 MAX_STREAMS_PER_CONNECTION = 256
-REFUSING_THREADS = 64
-"""For calls that are only refused, so that those who are within their limits find a thread whatever others try."""
+IDLE_CONNECTION_MILLISECONDS = 60_000
+"""How long a connection may be without a call; a client's next call makes another."""
+
+HANDSHAKE_MILLISECONDS = 10_000
 
 SERVICE_NAME = membership_pb2.DESCRIPTOR.services_by_name["MembershipService"].full_name
 
@@ -49,12 +50,16 @@ class RpcServer:
     """
 
     def __init__(
-        self, settings: Settings, service: MembershipService, serving: Serving, certificates: ServerCertificates | None
+        self,
+        settings: Settings,
+        service: MembershipService,
+        serving: Serving,
+        pool: CallPool,
+        certificates: ServerCertificates | None,
     ) -> None:
         """Raises Unavailable where the address cannot be listened on."""
         limits = settings.limits
-        most = limits.max_calls + limits.reserved_calls + PUBLIC_CALLS + REFUSING_THREADS
-        self._pool = CallPool(most, REFUSING_THREADS)
+        self._pool = pool
         self._server = grpc.server(
             self._pool,  # type: ignore[arg-type]  # any executor will do
             interceptors=[serving],
@@ -65,10 +70,13 @@ class RpcServer:
                 ("grpc.max_metadata_size", MAX_METADATA_BYTES),
                 ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
                 ("grpc.max_concurrent_streams", MAX_STREAMS_PER_CONNECTION),
+                ("grpc.max_allowed_incoming_connections", connections()),
+                ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MILLISECONDS),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_MILLISECONDS),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
             ],
-            maximum_concurrent_rpcs=most,
+            maximum_concurrent_rpcs=pool.most,
         )
         membership_pb2_grpc.add_MembershipServiceServicer_to_server(service, self._server)
         self._health: Any = health.HealthServicer(experimental_non_blocking=False)

@@ -8,8 +8,8 @@ credentials cannot make the service read one, a request that never comes meets a
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
-from veilset.errors import InvalidInput, PermissionDenied, Unavailable, VeilsetError
+from veilset.errors import InvalidInput, LimitExceeded, PermissionDenied, Unavailable, VeilsetError
 from veilset_server.error_places import error_places
 from veilset_server.limits import exceeded
 from veilset_server.rpc.allowances import PUBLIC_CALLS, Allowances
@@ -25,6 +25,9 @@ from veilset_server.rpc.call import Call, CallOver, OpenCalls
 from veilset_server.rpc.credentials import Connection, Credentials, connection_of, refusal
 from veilset_server.rpc.peer import is_inside
 from veilset_server.rpc.permissions import Permission, Public, check_role, check_sets, named_sets, permission
+from veilset_server.rpc.pool import CallPool, reserved_descriptors
+from veilset_server.rpc.shares import Shares
+from veilset_server.state.durability import check_descriptors, short_of, storage_errors
 
 Handler = Any  # grpc.RpcMethodHandler, whose attributes its type does not have
 
@@ -42,6 +45,13 @@ OWN_METHODS = "/veilset."
 MAX_FOREIGN_BYTES = 256
 """Length of a message of another service's method (health, reflection), which names a service and no more. What such a
 service keeps of a message is out of our hands."""
+
+SHORT_BYTES = 1 << 14
+DECODERS = 4
+"""Messages longer than that are decoded so many at a time, of one caller half."""
+
+MAX_PARTS = 1 << 17
+"""Entries of a repeated field: a batch has at most half as many elements."""
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +92,7 @@ class Serving(grpc.ServerInterceptor):
         credentials: Credentials,
         allowances: Allowances,
         calls: OpenCalls,
+        pool: CallPool,
         observers: Collection[CallObserver],
         methods: Collection[str],
         message_seconds: float,
@@ -89,9 +100,11 @@ class Serving(grpc.ServerInterceptor):
         self._credentials = credentials
         self._allowances = allowances
         self._calls = calls
+        self._pool = pool
         self._observers = tuple(observers)
         self._methods = frozenset(methods)
         self._message_seconds = message_seconds
+        self._decoders = Shares(DECODERS, DECODERS // 2)
 
     def intercept_service(
         self,
@@ -126,7 +139,7 @@ class Serving(grpc.ServerInterceptor):
         except VeilsetError as error:
             call.end(error)
         except BaseException as error:  # noqa: BLE001 - nothing may pass by the table
-            call.end(_conceal(error))
+            call.end(_shortage(error) or _conceal(error))
 
     def _call(self, handler: Handler, details: grpc.HandlerCallDetails, context: Any) -> Call:
         service, _, name = details.method.removeprefix("/").partition("/")
@@ -168,20 +181,28 @@ class Serving(grpc.ServerInterceptor):
                 displace = partial(call.end, exceeded(what, "public_calls", PUBLIC_CALLS))
                 stack.enter_context(self._allowances.public(call.key, displace))
             else:
+                if call.streaming:
+                    self._check_room()
                 if handler.response_streaming and not handler.request_streaming:
                     stack.enter_context(call.within(WATCH_SECONDS, _late(WATCH_SECONDS)))
                 stack.enter_context(self._allowances.call(call.key, stream=call.streaming))
                 check_role(call.principal, method)
             argument: Any
-            if (
-                public and self._credentials.on
-            ):  # a message without credentials is not read, which would cost its length
+            messages = self._messages(call, method, connection, handler.request_deserializer)
+            stack.enter_context(closing(messages))
+            if public:  # its message is not read: that would cost its length, and a thread until it comes
                 argument = handler.request_deserializer(b"")
+            elif handler.request_streaming:
+                argument = messages
             else:
-                argument = self._messages(call, method, connection, handler.request_deserializer)
-                if not handler.request_streaming:
-                    argument = _only(argument)
+                argument = _only(messages)
             self._answer(call, handler, argument)
+
+    def _check_room(self) -> None:
+        """Streams are refused first, so that what is left of a resource serves calls that are over in no time, and the ledger."""
+        if self._pool.short:
+            raise short_of("threads")
+        check_descriptors(reserved_descriptors())
 
     def _answer(self, call: Call, handler: Handler, argument: Any) -> None:
         """Call the handler, whichever of gRPC's four kinds it is, and send what it answers."""
@@ -201,28 +222,41 @@ class Serving(grpc.ServerInterceptor):
 
     def _messages(
         self, call: Call, method: str, connection: Connection, decode: Callable[[bytes], Message]
-    ) -> Iterator[Message]:
+    ) -> Generator[Message, None, None]:
         """The caller's messages, each checked: what was revoked meanwhile, or narrowed, ends the call at the next one."""
         needed = permission(method)
         naming: Message | None = None  # the message that said which sets the call is about
         while (received := call.receive(self._message_seconds)) is not None:
             if not method.startswith(OWN_METHODS) and len(received) > MAX_FOREIGN_BYTES:
                 raise InvalidInput("message", f"at most {MAX_FOREIGN_BYTES} bytes for this method", len(received))
-            message = _decoded(decode, received)
-            if isinstance(needed, Permission):
-                now = self._credentials.check_again(connection)
-                if now.name != call.principal.name:  # what the call holds is another's now
-                    raise refusal()
-                check_role(now, method)
-                for named in (message, naming):
-                    if named is not None:
-                        check_sets(now, method, named)
-                if naming is None or any(named_sets(needed, message)):
-                    naming = message
-            if call.set_name is None:
-                call.set_name = _set_name(message)
-            del received
-            yield message
+            with self._allowances.message(call.key, len(received)):  # until it is handled
+                message = self._decoded(call.key, decode, received)
+                del received
+                if isinstance(needed, Permission):
+                    now = self._credentials.check_again(connection)
+                    if now.name != call.principal.name:  # what the call holds is another's now
+                        raise refusal()
+                    check_role(now, method)
+                    for named in (message, naming):
+                        if named is not None:
+                            check_sets(now, method, named)
+                    if naming is None or any(named_sets(needed, message)):
+                        naming = message
+                if call.set_name is None:
+                    call.set_name = _set_name(message)
+                yield message
+                del message
+
+    def _decoded(self, key: str, decode: Callable[[bytes], Message], received: bytes) -> Message:
+        """A message made of many small parts takes several times its bytes, so few long ones are decoded at a time, and what has
+        too many parts is dropped at once."""
+        with self._decoders.place(key) if len(received) > SHORT_BYTES else nullcontext():
+            try:
+                message = decode(received)
+            except DecodeError:
+                raise InvalidInput("message", "a protobuf message of this method's type") from None
+            _check_parts(message)
+            return message
 
 
 class _Behaviour:
@@ -243,11 +277,13 @@ def _late(seconds: float) -> Unavailable:
     return Unavailable(f"call: not over after {seconds:g} s", kind="IDLE")
 
 
-def _decoded(decode: Callable[[bytes], Message], received: bytes) -> Message:
-    try:
-        return decode(received)
-    except DecodeError:
-        raise InvalidInput("message", "a protobuf message of this method's type") from None
+def _check_parts(message: Message) -> None:
+    """Raises InvalidInput naming a repeated field, however deep, that is longer than any may be."""
+    for field, value in message.ListFields():
+        if isinstance(value, Message):
+            _check_parts(value)
+        elif not isinstance(value, str | bytes | float) and hasattr(value, "__len__") and len(value) > MAX_PARTS:
+            raise InvalidInput(field.name, f"at most {MAX_PARTS} in a message", len(value))
 
 
 def _only(messages: Iterator[Message]) -> Message:
@@ -261,6 +297,21 @@ def _set_name(request: Message) -> str:
     """The name of the set that a request is about; "" if it is about none."""
     opening = getattr(request, "open", request)
     return str(getattr(opening, "set_name", "") or getattr(opening, "name", ""))
+
+
+def _shortage(error: BaseException) -> VeilsetError | None:
+    """What the error means if the process is out of descriptors, memory or threads; such an error may come from anywhere."""
+    if isinstance(error, MemoryError):
+        return short_of("memory")
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return short_of("threads")
+    try:
+        with storage_errors(""):
+            raise error
+    except LimitExceeded as short:
+        return short
+    except BaseException:  # noqa: BLE001 - it is concealed
+        return None
 
 
 def _conceal(error: BaseException) -> InternalError:

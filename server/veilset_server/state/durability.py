@@ -11,16 +11,18 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from veilset.errors import StateCorrupted, StorageFull
+from veilset.errors import LimitExceeded, StateCorrupted, StorageFull
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 TEMPORARY_SUFFIX = ".tmp"
+_SHORT = {errno.EMFILE: "file descriptors", errno.ENFILE: "file descriptors", errno.ENOMEM: "memory"}
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -64,14 +66,32 @@ def sync_mapping(mapping: mmap.mmap, name: str) -> None:
         end_process(f"msync of {name}", error)
 
 
+def short_of(what: str) -> LimitExceeded:
+    """A shortage of the process, which passes: nothing is damaged, and nothing was lost."""
+    return LimitExceeded(f"service: it is out of {what} just now; try again", resource=what)
+
+
+def check_descriptors(reserve: int) -> None:
+    """Raises LimitExceeded unless so many descriptors are left: the system gives the lowest free one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with storage_errors("null"):
+        lowest = os.open(os.devnull, os.O_RDONLY)
+        os.close(lowest)
+    if lowest > limit - reserve:
+        raise short_of("file descriptors")
+
+
 @contextmanager
 def storage_errors(name: str) -> Iterator[None]:
-    """Turn a full disk or quota into StorageFull and an unreadable block into StateCorrupted, naming the file."""
+    """Turn a full disk or quota into StorageFull, an unreadable block into StateCorrupted, naming the file, and a shortage of
+    the process into LimitExceeded."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull(f"{name}: the disk of the state folder is full", file=name) from error
+        if error.errno in _SHORT:
+            raise short_of(_SHORT[error.errno]) from error
         if error.errno == errno.EIO:
             raise StateCorrupted(f"{name}: the disk cannot read or write it", file=name) from error
         raise

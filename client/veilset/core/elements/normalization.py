@@ -20,6 +20,7 @@ _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _PLAIN = re.compile(rf"[!-?A-~]+@{_LABEL}(?:\.{_LABEL})*\.?")
 _LITERAL = re.compile(r"\[[!-Z^-~]+\]")
 _LOCAL = re.compile(r"[!-~]+")
+MAX_MARKS = 30
 _LONGEST_DOMAIN = 254  # with the root's full stop
 _NEITHER = "str or bytes, or a UUID, which is taken as its text; convert what is another type, for instance by str(x)"
 _NOT_UNICODE = "valid Unicode text (UTF-8, no lone surrogates)"
@@ -30,7 +31,19 @@ def _trim_casefold(text: str) -> str:
 
 
 def _nfc(text: str) -> str:
+    if len(text) > MAX_MARKS and not text.isascii():
+        _check_marks(text)
     return unicodedata.normalize("NFC", text)
+
+
+def _check_marks(text: str) -> None:
+    """Normalization sorts marks that follow each other, in a time that grows with the square of their number: so a run of them is
+    as long as in the stream-safe text format of UAX #15, or the text is refused."""
+    run = 0
+    for character in text:
+        run = run + 1 if unicodedata.combining(character) else 0
+        if run > MAX_MARKS:
+            raise InvalidInput("element", f"text with at most {MAX_MARKS} combining marks in a row")
 
 
 def _email(text: str) -> str:

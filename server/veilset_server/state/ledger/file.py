@@ -10,6 +10,7 @@ soon as the process closes any descriptor of it.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from veilset.core.privacy.budget import parse_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, StorageFull, Unavailable, VeilsetError
-from veilset_server.state.durability import end_process
+from veilset_server.state.durability import end_process, short_of
 from veilset_server.state.ledger.schema import WITHIN_TOTAL
 
 LEDGER_NAME = "ledger.db"
@@ -128,9 +129,21 @@ class LedgerFile:
                 return StorageFull(f"{name}: the disk of the state folder is full", file=name)
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return Unavailable(f"{name}: another process held it for more than {BUSY_SECONDS:g} s", file=name)
+            case sqlite3.SQLITE_NOMEM:
+                return short_of("memory")
+            case sqlite3.SQLITE_CANTOPEN if self._may_be_opened():  # its journal was not: SQLite does not say why
+                return short_of("file descriptors")
             case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
                 return StateCorrupted(f"{name}: cannot be opened and written ({error})", file=name)
         return error
+
+    def _may_be_opened(self) -> bool:
+        """Whether the file is there, and it and its folder are ours to write."""
+        return (
+            self.path.is_file()
+            and os.access(self.path, os.R_OK | os.W_OK)
+            and os.access(self.path.parent, os.W_OK | os.X_OK)
+        )
 
 
 @contextmanager
