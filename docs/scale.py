@@ -20,8 +20,8 @@ from pathlib import Path
 
 import veilset
 from veilset.core.encodings.bloom.planning.planner import Plan, PlanRequest, plan
+from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import MAX_BITS, Adjacency, PrivacyParameters
-from veilset.core.release.header import CHUNK_BYTES
 
 DOCUMENT = Path(__file__).with_name("scale.md")
 SIZES = [10**power for power in range(6, 12)]
@@ -66,7 +66,7 @@ def row(size: int, bits_per_element: float | None, rates: Rates) -> str:
     disk = length * (1 + KEPT_RELEASES + 1) + DIGEST_BYTES * size
     cells = [
         f"10^{len(str(size)) - 1}",
-        f"{chosen.bits:.3g}{' (the most)' if chosen.bits > MAX_BITS * 0.9 else ''}",
+        f"{8 * length:.3g}{' (the most)' if 8 * length > MAX_BITS * 0.9 else ''}",
         amount(length),
         f"{chosen.true_positive_rate:.3f} / {chosen.false_positive_rate:.3f}",
         f"{amount(length + FIXED_SERVICE)} / {amount(disk)}",

@@ -146,7 +146,9 @@ def _wire(
         ledger=ledger,
         sets=Sets(ledger, runs, artefacts, entropy, clock, set_locks, delivery, guard, limits),
         budgets=Budgets(ledger, clock),
-        publishing=watch.publishing(ledger, runs, artefacts, entropy, clock, keys, set_locks, compactor, guard),
+        publishing=watch.publishing(
+            ledger, runs, artefacts, entropy, clock, keys, set_locks, compactor, guard, settings.max_bits
+        ),
         guard=guard,
         delivery=delivery,
         worker=DeliveryWorker(delivery, settings.reconcile_seconds, uploads.housekeeping, revive),

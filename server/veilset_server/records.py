@@ -10,18 +10,21 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, Operation, PrivacyParameters
+from veilset.core.encodings.interface import Parameters
+from veilset.core.params import Adjacency, HashParameters, Normalization, Operation, PrivacyParameters
 
 
 @dataclass(frozen=True, slots=True)
 class SetDescription:
     """A set as its owner made it: parameters only. Times are microseconds since the Unix epoch.
 
+    encoding, privacy: of each release, unless its publish says otherwise.
     owner: name of the principal that created it, for its quota; empty where nobody was asked.
     """
 
     name: str
-    filter: FilterParameters
+    hashing: HashParameters
+    encoding: Parameters
     privacy: PrivacyParameters
     normalization: Normalization
     account: str

@@ -9,8 +9,8 @@ from benchmarks.corpus import addresses
 from benchmarks.rows import Family, Measured, MissingSome, Row, Run, at_least
 from benchmarks.stopwatch import Work, take_turns
 from harness.releases import release_view
+from harness.shapes import FilterParameters
 from veilset.core import compiled
-from veilset.core.params import FilterParameters
 
 _ELEMENTS = 1_000_000
 _PEER_ERROR = 0.01

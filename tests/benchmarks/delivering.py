@@ -15,9 +15,10 @@ from benchmarks.servers import folder
 from benchmarks.stopwatch import take_turns
 from harness.programs import unused_port
 from harness.releases import PUBLIC_KEY, SIGNER
-from veilset.core.encodings.bloom.calibration import calibrate
-from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
-from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader, check_chunk, hash_chunks, split_chunks
+from harness.shapes import FilterParameters, parameters
+from veilset.core.encodings.interface import CHUNK_BYTES
+from veilset.core.params import Adjacency, PrivacyParameters
+from veilset.core.release.header import ReleaseHeader, check_chunk, hash_chunks, split_chunks
 from veilset.core.release.signing import open_manifest, sign_header
 from veilset_server.redis.store import RedisStore
 from veilset_server.state.artefacts import ArtefactFiles
@@ -66,16 +67,14 @@ def measure(run: Run) -> Measured:
 def _header(noisy: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> ReleaseHeader:
     shape = FilterParameters(8 * len(noisy), 1)
     privacy = PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE)
-    response = calibrate(shape, privacy)
     return ReleaseHeader(
         set_name=_SET,
         sequence=1,
-        filter=shape,
+        hashing=shape.hashing,
+        encoding=parameters(shape.bits, shape.hashes, privacy),
         privacy=privacy,
         normalization=veilset.Normalization.NONE,
-        changed_bits=response.changed_bits,
-        epsilon0=response.epsilon0,
-        flip_threshold=response.threshold,
+        capacity=1,
         created_at_us=1_700_000_000_000_000,
         chunk_sha256=hash_chunks(split_chunks(noisy)),
         total_nano_epsilon=3_000_000_000,

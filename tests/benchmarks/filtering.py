@@ -7,10 +7,11 @@ import numpy as np
 from benchmarks.corpus import addresses
 from benchmarks.rows import Family, Measured, Row, Run, at_least
 from benchmarks.stopwatch import take_turns
+from harness.shapes import FilterParameters
 from veilset.core import compiled
 from veilset.core.elements.hashing import digests, pack_digests, unpack_digests
-from veilset.core.encodings.bloom import filter as bloom
-from veilset.core.params import DIGEST_BYTES, FilterParameters
+from veilset.core.encodings.bloom import vectors
+from veilset.core.params import DIGEST_BYTES
 
 _ELEMENTS = 2_000_000
 _BATCH_BYTES = DIGEST_BYTES << 16
@@ -36,7 +37,7 @@ def measure(run: Run) -> Measured:
         def ours(shape: FilterParameters = shape) -> None:
             vector = np.zeros(shape.vector_bytes, dtype=np.uint8)
             for start in range(0, len(packed), _BATCH_BYTES):
-                bloom.insert(vector, shape, unpack_digests(packed[start : start + _BATCH_BYTES]))
+                vectors.insert(vector, shape.bits, shape.hashes, unpack_digests(packed[start : start + _BATCH_BYTES]))
 
         def theirs(rate: float = rate) -> None:
             FilterBuilder(len(elements), rate).build_bloom_filter().add_str_batch(elements)

@@ -6,8 +6,8 @@ from benchmarks.corpus import addresses
 from benchmarks.rows import Family, Measured, Row, Run, at_least
 from benchmarks.stopwatch import take_turns
 from harness.releases import release_view
+from harness.shapes import FilterParameters
 from veilset.core import compiled
-from veilset.core.params import FilterParameters
 
 _ELEMENTS = 1_000_000
 _PEER_ELEMENTS = 2_000

@@ -11,7 +11,7 @@ from benchmarks.rows import Family, Measured, Row, Run, at_least
 from benchmarks.stopwatch import take_turns
 from veilset.core.encodings.bloom.calibration import flip_threshold
 from veilset.core.encodings.bloom.response import perturb
-from veilset.core.release.header import CHUNK_BYTES
+from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset_server.state.entropy import AesKeyStream
 
 _EPSILONS = (0.1, 1.0, 3.0, 8.0)

@@ -22,6 +22,7 @@ from benchmarks.rows import Family, Measured, Ratio, Row, Run, at_most
 from benchmarks.servers import Sets, own_service
 from harness.programs import environment
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of_set
 
 _BITS = 10**9
 _ELEMENTS = 10**6
@@ -66,7 +67,7 @@ def _warm(process: ServiceProcess, sets: Sets, column: Any) -> None:
 
 
 def _vector(sets: Sets) -> float:
-    return sets.service.get_set(sets.name).filter.vector_bytes / _MIB
+    return shape_of_set(sets.service.get_set(sets.name)).vector_bytes / _MIB
 
 
 def _compared(peaks: list[float], idle: float, bits: int, rest: int) -> Ratio:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.raw_calls import digest_batch, finish, hashed, open_upload, raw_batch
+from harness.shapes import bloom
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 
@@ -49,6 +50,8 @@ def creation(
 ) -> pb.CreateSetRequest:
     """A sound request to create a set, but for what is given."""
     promise = parameters_pb2.PrivacyParameters(epsilon=epsilon, delta=delta, adjacency=adjacency, **(privacy or {}))  # type: ignore[arg-type]
+    if "bits" in more or "hashes" in more:
+        more["encoding"] = bloom(more.pop("bits", 0), more.pop("hashes", 0))
     return pb.CreateSetRequest(name=name, privacy=promise, **({"size": 1000} | more))
 
 
@@ -125,9 +128,9 @@ def _calls() -> Iterator[tuple[str, BadCall]]:
     for delta in (-1.0, 0.0, 2.0, math.nan):
         yield bad(f"delta {delta}", "delta", pb.RaiseBudgetRequest, account="{set}", delta=delta, reason="none")
     yield bad("no reason", "reason", pb.RaiseBudgetRequest, account="{set}", epsilon=9.0)
-    yield bad("no adjacency", "adjacency", pb.PlanFilterRequest, size=9, privacy=_promise(adjacency=0))
-    yield bad("no hashes", "hashes", pb.PlanFilterRequest, size=9, privacy=_promise(), bits=100)
-    yield bad("no size", "size", pb.PlanFilterRequest, privacy=_promise())
+    yield bad("no adjacency", "adjacency", pb.PlanReleaseRequest, size=9, privacy=_promise(adjacency=0))
+    yield bad("no hashes", "hashes", pb.PlanReleaseRequest, size=9, privacy=_promise(), encoding=bloom(100, 0))
+    yield bad("no size", "size", pb.PlanReleaseRequest, privacy=_promise())
 
 
 def _promise(adjacency: int = parameters_pb2.ADJACENCY_ADD_REMOVE) -> parameters_pb2.PrivacyParameters:

@@ -14,8 +14,9 @@ BREAK = b"break here"
 def plant() -> None:
     """Put the faults in place."""
     from veilset.core.elements.hashing import digests
+    from veilset.core.encodings.bloom import vectors
     from veilset.core.encodings.bloom.response import perturb
-    from veilset_server.usecases import noisy_vector, upload_session
+    from veilset_server.usecases import upload_session
 
     def broken_digests(elements: Sequence[bytes], *rest: Any) -> Any:
         if BREAK in elements:
@@ -28,7 +29,7 @@ def plant() -> None:
         return perturb(vector, bits, *rest)
 
     vars(upload_session).update(digests=broken_digests)
-    vars(noisy_vector).update(perturb=broken_perturb)
+    vars(vectors).update(perturb=broken_perturb)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import grpc
 
 from harness.raw_calls import RawUpload, fails, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of
 from harness.vectors import expected_vector, raw_vector
-from veilset.core.release.wire import filter_from_proto
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
@@ -66,6 +66,6 @@ def test_only_a_finished_upload_makes_a_set_publishable(
     assert stub.GetBudget(pb.GetBudgetRequest(set_name=set_name)).budget.charges == 0
 
     upload(stub, set_name, [ELEMENTS[:10], ELEMENTS[10:30]], "the one that finishes")
-    assert raw_vector(service.state, set_name) == expected_vector(filter_from_proto(made.filter), ELEMENTS[:30])
+    assert raw_vector(service.state, set_name) == expected_vector(shape_of(made.encoding, made.hashing), ELEMENTS[:30])
     assert stub.PublishRelease(publish).release.state == pb.RELEASE_STATE_PUBLISHED
     assert stub.GetBudget(pb.GetBudgetRequest(set_name=set_name)).budget.charges == 1

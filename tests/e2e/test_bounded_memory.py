@@ -8,7 +8,7 @@ import pytest
 
 from harness.peak_memory import peak_of_veilset
 from harness.releases import release_bytes
-from veilset.core.params import FilterParameters
+from harness.shapes import FilterParameters
 
 MIB = 1 << 20
 LIMIT = 300 * 10**6

@@ -15,6 +15,7 @@ from harness.patience import SECONDS
 from harness.programs import wait_until
 from harness.raw_calls import fails, failure_of, upload
 from harness.service_process import ServiceProcess
+from harness.shapes import bloom
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
@@ -47,7 +48,7 @@ def small(name: str) -> pb.CreateSetRequest:
 def others_go_on(stub: MembershipServiceStub, busy: str) -> None:
     """Planning and creating, also under the name that is busy."""
     privacy = small(busy).privacy
-    stub.PlanFilter(pb.PlanFilterRequest(size=1000, privacy=privacy, bits=8000, hashes=1), timeout=SECONDS)
+    stub.PlanRelease(pb.PlanReleaseRequest(size=1000, privacy=privacy, encoding=bloom(8000, 1)), timeout=SECONDS)
     assert fails(stub.CreateSet, small(busy)).code == "ALREADY_EXISTS"
     name = f"other-{next(_numbers)}"
     stub.CreateSet(small(name), timeout=SECONDS)

@@ -18,8 +18,9 @@ from harness.certificates import Certificates
 from harness.programs import Finished, environment, veilset
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
+from harness.shapes import FilterParameters
 from harness.vectors import expected_vector, raw_vector, redis_content
-from veilset.core.params import FilterParameters, HashScheme
+from veilset.core.params import HashScheme
 
 PROMISE = ("--epsilon", "4", "--delta", "1e-9", "--adjacency", "add-remove")
 

@@ -13,8 +13,8 @@ import pytest
 
 from harness.peak_memory import own_peak_bytes, peak_of_failure
 from harness.releases import release_bytes
+from harness.shapes import FilterParameters
 from veilset._input import unpacking
-from veilset.core.params import FilterParameters
 
 MIB = 1 << 20
 LIMIT = 256 * MIB

@@ -18,7 +18,8 @@ import pytest
 from harness.programs import Finished, environment, unused_port, veilset
 from harness.releases import release_bytes
 from harness.service_process import ServiceProcess
-from veilset.core.params import FilterParameters, Normalization
+from harness.shapes import FilterParameters
+from veilset.core.params import Normalization
 
 CASES = Path(__file__).parent.parent / "data" / "inputs"
 PEOPLE = ["alice@example.com", "bob@example.com", "carol@example.com"]

@@ -12,7 +12,8 @@ import veilset as library
 from harness.programs import Finished, unused_port, veilset
 from harness.releases import PUBLIC_KEY, release_bytes, release_view
 from harness.service_process import ServiceProcess
-from veilset.core.params import FilterParameters, HashScheme
+from harness.shapes import FilterParameters
+from veilset.core.params import HashScheme
 from veilset.errors import FailedPrecondition, InvalidInput
 
 Here = Callable[..., Finished]

@@ -12,7 +12,9 @@ import pytest
 
 import veilset
 from harness.service_process import ServiceProcess
-from veilset.core.elements.hashing import digests, positions
+from harness.shapes import shape_of_set
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom.positions import positions
 
 BITS = 5_000_000_000
 HASHES = 2
@@ -61,9 +63,17 @@ def test_a_vector_above_512_mebibytes(start_service: Callable[..., ServiceProces
     predicted rates (false alarms together below 1e-6, at six standard deviations), and the server's memory does not grow."""
     service = start_service()
     with service.connect() as connection, watched(service.pid) as memory:
-        shape = connection.create_set(
-            "large", size=10**9, epsilon=8, adjacency="add-remove", bits=BITS, hashes=HASHES, allow_poor_utility=True
-        ).filter
+        shape = shape_of_set(
+            connection.create_set(
+                "large",
+                size=10**9,
+                epsilon=8,
+                adjacency="add-remove",
+                bits=BITS,
+                hashes=HASHES,
+                allow_poor_utility=True,
+            )
+        )
         connection.add("large", UPLOADED)
         release = connection.publish("large", timeout_seconds=SECONDS)
     assert release.state == "published"

@@ -25,6 +25,7 @@ from harness.metrics import scrape
 from harness.programs import environment, unused_port, veilset
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector, redis_content
 from veilset._input.columns import BATCH
 from veilset._service.service import Service
@@ -95,7 +96,7 @@ def test_sigterm_lets_open_uploads_come_back(start_service: Callable[..., Servic
             yield str(number)
 
     with service.connect() as connection, service.stub() as stub:
-        shape = connection.create_set("set", size=200_000, epsilon=2, adjacency="add-remove").filter
+        shape = shape_of_set(connection.create_set("set", size=200_000, epsilon=2, adjacency="add-remove"))
         with RawUpload(stub, open_upload("set", "raw"), raw_batch(1, raw)) as stream:
             stream.opened()
             assert stream.acknowledged() == (1, 100)

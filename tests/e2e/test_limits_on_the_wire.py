@@ -179,9 +179,9 @@ def test_plans_of_one_caller(roomy: ServiceProcess) -> None:
         calibration=parameters_pb2.CALIBRATION_EXACT,
         elements_per_user=8,
     )
-    request = pb.PlanFilterRequest(size=10**9, privacy=privacy)
+    request = pb.PlanReleaseRequest(size=10**9, privacy=privacy)
     with stub_with(roomy, reader) as searching, stub_with(roomy, admin) as creating:
-        searches = [searching.PlanFilter.future(request, timeout=SECONDS) for _ in range(40)]
+        searches = [searching.PlanRelease.future(request, timeout=SECONDS) for _ in range(40)]
         created = creating.CreateSet.future(creation("planned"), timeout=SECONDS)
         refusals = [failure_of(search) for search in searches if search.exception()]  # type: ignore[arg-type] # it is one too
         assert created.result().set.name == "planned"

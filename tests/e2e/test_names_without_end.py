@@ -22,7 +22,7 @@ from veilset.v1 import membership_pb2
 METHODS = [
     method
     for method in membership_pb2.DESCRIPTOR.services_by_name["MembershipService"].methods
-    if method.name != "PlanFilter"  # the one without a text in its request
+    if method.name != "PlanRelease"  # the one without a text in its request
 ]
 LENGTH = 3_900_000
 CALLS = 20

@@ -21,8 +21,9 @@ from harness.leaks import Seen, shared_windows
 from harness.programs import veilset
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch
 from harness.service_process import ServiceProcess, running
+from harness.shapes import bloom
 from harness.vectors import raw_vector, redis_content
-from veilset.core.release.header import CHUNK_BYTES
+from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2, release_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
@@ -104,13 +105,12 @@ def fill_and_publish(world: World, stub: MembershipServiceStub) -> None:
             name=name,
             size=20_000,
             privacy=promise,
-            bits=bits,
-            hashes=min(bits, 1),
+            encoding=bloom(bits, min(bits, 1)) if bits else None,
             budget_epsilon=2,
             normalization=mail,
         )
         world.statuses.append(seen.unary(stub.CreateSet, request))
-    world.seed = stub.GetSet(pb.GetSetRequest(name="members")).set.filter.seed
+    world.seed = stub.GetSet(pb.GetSetRequest(name="members")).set.hashing.seed
     for number, elements in enumerate(uploads()):
         packed = hashed(elements, world.seed)
         batches = [raw_batch(1, elements[:3000]), digest_batch(2, packed[3000 * 8 :])]

@@ -12,6 +12,7 @@ import pytest
 import veilset as library
 from harness.programs import Finished
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of_set
 from veilset.core.elements.keys import key_check
 from veilset.errors import InvalidInput, NotComparable, WrongKey
 
@@ -58,13 +59,13 @@ def test_sets_from_one_spec_compare(
         info = connection.create_set_from_spec("theirs", library.Spec.load(spec), size=9000, key=key)
     assert info.declared_size == 9000
     for field in ("bits", "hashes", "scheme", "seed", "key_check"):
-        assert created[field] == planned[field] == getattr(info.filter, field)
+        assert created[field] == planned[field] == getattr(shape_of_set(info), field)
     assert (created["shared_seed"], info.shared_seed) == (True, True)
 
     ours, theirs = upload(service, set_name, OURS, key), upload(other, "theirs", THEIRS, key)
     for view in (ours, theirs):
         assert view.header.shared_seed
-        assert view.header.filter.key_check == made["key_check"]
+        assert view.header.hashing.key_check == made["key_check"]
         assert view.header.privacy.calibration == "worst-case"
     found = ours.compare(theirs, SURE)
     assert found.intersection.low <= COMMON <= found.intersection.high
@@ -177,5 +178,5 @@ def test_the_check_value_outlives_a_restart(start_service: Callable[..., Service
         made = connection.create_set("keyed", size=9, epsilon=6, adjacency="add-remove", scheme="blake2b-1", key=key)
     service.stop()
     with service.start().connect() as connection:
-        assert connection.get_set("keyed").filter == made.filter
-    assert made.filter.key_check == key_check(key)
+        assert shape_of_set(connection.get_set("keyed")) == shape_of_set(made)
+    assert made.hashing.key_check == key_check(key)

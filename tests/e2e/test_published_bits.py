@@ -12,8 +12,8 @@ import veilset
 from harness.leaks import shared_windows
 from harness.service_process import ServiceProcess
 from harness.vectors import raw_vector
-from veilset.core.encodings import bitset
-from veilset.core.release.header import CHUNK_BYTES
+from veilset.core.encodings.bloom import bitset
+from veilset.core.encodings.interface import CHUNK_BYTES
 
 SAMPLES = 1500
 CHUNK_BITS = 8 * CHUNK_BYTES

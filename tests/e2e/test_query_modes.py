@@ -15,8 +15,8 @@ import veilset as library
 from harness.programs import Finished, environment
 from harness.redis_releases import now_us, point_at, publish
 from harness.releases import PUBLIC_KEY, release_bytes
+from harness.shapes import FilterParameters
 from veilset._reader.redis_url import parse_redis_url
-from veilset.core.params import FilterParameters
 
 SHAPE = FilterParameters(16_384, 2, seed=11)
 MEMBERS = [f"user{number}" for number in range(1000)]

@@ -19,6 +19,7 @@ import veilset
 from harness.programs import veilset as run
 from harness.programs import wait_until
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector
 from veilset.errors import InvalidInput
 
@@ -125,7 +126,7 @@ def test_columns_are_added_as_they_are(service: ServiceProcess, set_name: str) -
             assert connection.add(set_name, make(own)).elements == len(own)  # type: ignore[arg-type]
         added = [element.encode() for element in MEMBERS[: 400 * (len(COLUMNS) + 1)]]
         before = raw_vector(service.state, set_name)
-        assert before == expected_vector(info.filter, added)
+        assert before == expected_vector(shape_of_set(info), added)
         for make in COLUMNS.values():
             if make is not np.array:  # which has no nulls
                 with pytest.raises(InvalidInput, match="index 2, a null"):

@@ -26,7 +26,7 @@ ABSENT = "theirs-absent"
 
 
 REQUESTS: dict[str, Callable[[str], Any]] = {
-    "PlanFilter": lambda _: pb.PlanFilterRequest(),
+    "PlanRelease": lambda _: pb.PlanReleaseRequest(),
     "CreateSet": creation,
     "GetSet": lambda name: pb.GetSetRequest(name=name),
     "ListSets": lambda _: pb.ListSetsRequest(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.service_process import ServiceProcess
+from harness.shapes import bloom
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
@@ -15,14 +16,14 @@ def creation(set_name: str, **more: int) -> pb.CreateSetRequest:
     promise = parameters_pb2.PrivacyParameters(
         epsilon=2.0, delta=1e-6, adjacency=parameters_pb2.ADJACENCY_ADD_REMOVE, min_size=1000
     )
-    return pb.CreateSetRequest(name=set_name, size=2000, privacy=promise, bits=8000, hashes=3, **more)  # type: ignore[arg-type]
+    return pb.CreateSetRequest(name=set_name, size=2000, privacy=promise, encoding=bloom(8000, 3), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [0, 7])
 def test_a_shared_seed_is_calibrated_for_the_worst_case(stub: MembershipServiceStub, set_name: str, seed: int) -> None:
     """Whatever credit the promised size would earn; and the set says that the seed was brought along."""
     made = stub.CreateSet(creation(set_name, seed=seed)).set
-    assert (made.filter.seed, made.shared_seed) == (seed, True)
+    assert (made.hashing.seed, made.shared_seed) == (seed, True)
     assert made.privacy.calibration == parameters_pb2.CALIBRATION_WORST_CASE
     assert made.privacy.delta == 0
 
@@ -32,7 +33,7 @@ def test_a_seed_of_the_services_own_is_drawn_anew(stub: MembershipServiceStub, s
     made = [stub.CreateSet(creation(f"{set_name}-{number}")).set for number in range(4)]
     assert {found.privacy.calibration for found in made} == {parameters_pb2.CALIBRATION_W_QUANTILE}
     assert not any(found.shared_seed for found in made)
-    assert len({found.filter.seed for found in made}) >= 3
+    assert len({found.hashing.seed for found in made}) >= 3
 
 
 def test_the_library_chooses_alike(service: ServiceProcess, set_name: str) -> None:

@@ -15,6 +15,7 @@ from harness.patience import serves
 from harness.programs import Finished, unused_port, veilset, wait_until
 from harness.raw_calls import RawUpload, failure_of, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector
 from veilset import connect
 from veilset._input.columns import BATCH
@@ -61,7 +62,7 @@ def test_a_producer_that_never_pauses_is_asked_to_come_back(start_service: Calla
     service = start_service("--drain-seconds", "2", port=unused_port())
     create(service)
     with service.connect() as connection:
-        shape = connection.get_set("set").filter
+        shape = shape_of_set(connection.get_set("set"))
     sent: list[bytes] = []
     acknowledged = 0
     with service.stub() as stub, RawUpload(stub, open_upload("set", "u")) as stream:
@@ -116,7 +117,7 @@ def test_without_drain_time_streams_are_cut_and_resumed(start_service: Callable[
             stream.send(raw_batch(1, [b"a"]))
             assert stream.acknowledged() == (1, 1)
         with service.connect() as connection:
-            shape = connection.get_set("set").filter
+            shape = shape_of_set(connection.get_set("set"))
             assert connection.add("set", elements()).elements == BATCH + 10
         for stream in streams:
             assert stream.failure().code in ("UNAVAILABLE", "CANCELLED")

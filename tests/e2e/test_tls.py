@@ -19,6 +19,7 @@ from harness.programs import Finished, wait_until
 from harness.programs import veilset as command
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector
 from veilset._service.endpoint import make_endpoint
 from veilset.errors import InvalidInput, Unavailable
@@ -62,7 +63,7 @@ def test_the_main_job_with_client_certificates(
     server, client = authority.issue(), authority.issue("client", common_name="a producer")
     service = start_service(*server.serving(), "--client-ca", authority.certificate)
     with veilset.connect(service.address, ca=authority.certificate, cert=client.certificate, key=client.key) as secure:
-        shape = secure.create_set("set", size=300, epsilon=2, adjacency="add-remove").filter
+        shape = shape_of_set(secure.create_set("set", size=300, epsilon=2, adjacency="add-remove"))
         assert secure.add("set", ELEMENTS).elements == 300
         assert secure.publish("set").state == "published"
     assert raw_vector(service.state, "set") == expected_vector(shape, ELEMENTS)
@@ -81,7 +82,7 @@ def test_the_main_job_with_client_certificates(
         for name, value in settings.items():
             patch.setenv(name, value)
         with veilset.connect(service.address) as secure:
-            assert secure.get_set("set").filter == shape
+            assert shape_of_set(secure.get_set("set")) == shape
     lacking = veilset_here("budget", "set", "--server", service.address, "--ca", authority.certificate)
     assert "asks for a client certificate" in lacking.complaint()
     assert lacking.code == 1
@@ -106,7 +107,7 @@ def test_new_certificates_are_taken_up_while_streams_go_on(
         wait_until(lambda: events(service, "reading certificates and keys anew") > before)
 
     with veilset.connect(service.address, ca=old.certificate) as connection:
-        shape = connection.create_set("set", size=300, epsilon=2, adjacency="add-remove").filter
+        shape = shape_of_set(connection.create_set("set", size=300, epsilon=2, adjacency="add-remove"))
     with (
         secure_stub(service.address, served) as stub,
         RawUpload(stub, open_upload("set", "u"), raw_batch(1, ELEMENTS[:100])) as stream,

@@ -10,8 +10,8 @@ import pytest
 
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess
+from harness.shapes import FilterParameters, bloom
 from harness.vectors import expected_vector, raw_vector
-from veilset.core.params import FilterParameters
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
@@ -56,8 +56,7 @@ def empty_set(stub: MembershipServiceStub, set_name: str) -> str:
         name=set_name,
         size=2000,
         privacy=privacy,
-        bits=SHAPE.bits,
-        hashes=SHAPE.hashes,
+        encoding=bloom(SHAPE.bits, SHAPE.hashes),
         seed=SHAPE.seed,
         allow_poor_utility=True,
     )

@@ -10,9 +10,9 @@ from bad_inputs import creation
 
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of
 from harness.tokens import new_token, stub_with
 from harness.vectors import expected_vector, raw_vector
-from veilset.core.release.wire import filter_from_proto
 from veilset.v1 import membership_pb2 as pb
 
 IDS = ["u", "alice/u", "elements/u", "elements/alice/u"]
@@ -28,7 +28,8 @@ def test_names_and_ids_that_look_like_others(
     service = start_service()
     with stub_with(service, root) as admin, stub_with(service, other) as alice, stub_with(service, named) as producer:
         admin.CreateSet(creation("s"))
-        shape = filter_from_proto(admin.GetSet(pb.GetSetRequest(name="s")).set.filter)
+        made = admin.GetSet(pb.GetSetRequest(name="s")).set
+        shape = shape_of(made.encoding, made.hashing)
         with RawUpload(alice, open_upload("s", "u"), raw_batch(1, [b"alice"])) as held:
             held.opened()
             assert held.acknowledged() == (1, 1)

@@ -10,10 +10,10 @@ import pytest
 from harness.programs import unused_port
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch, refuse_publishing
 from harness.service_process import ServiceProcess
+from harness.shapes import FilterParameters, shape_of_set
 from harness.vectors import expected_vector, raw_vector
 from veilset._input.columns import BATCH
 from veilset._service.service import Service
-from veilset.core.params import FilterParameters
 from veilset.core.release.wire import hashing_from_proto
 from veilset.errors import AlreadyExists, InvalidInput, UploadMismatch
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
@@ -23,7 +23,7 @@ ELEMENTS = [b"element %d" % number for number in range(1000)]
 
 def create(connection: Service, name: str, size: int = 1000) -> FilterParameters:
     """A set for what the test sends."""
-    return connection.create_set(name, size=size, epsilon=2, adjacency="add-remove").filter
+    return shape_of_set(connection.create_set(name, size=size, epsilon=2, adjacency="add-remove"))
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_checksum_is_asked_of_streams_that_send_digests(
         assert stream.acknowledged() == (2, 1000)
         assert stream.failure().reason == "UPLOAD_MISMATCH"
     with service.connect() as connection:
-        shape = connection.get_set(set_name).filter
+        shape = shape_of_set(connection.get_set(set_name))
     assert raw_vector(service.state, set_name) == expected_vector(shape, ELEMENTS)
 
 

@@ -18,6 +18,7 @@ from ledger_copy import ChargeRow, LedgerContent, orphaned_files, read_dead_ledg
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector, redis_content
 from veilset._service.records import Release
 from veilset._service.service import Service
@@ -156,7 +157,7 @@ class Stricken:
         finished = ledger.finished[set_name]
         assert self.confirmed[set_name] <= finished, "a finished upload was forgotten"
         with self.process.connect() as service:
-            parameters = service.get_set(set_name).filter
+            parameters = shape_of_set(service.get_set(set_name))
         elements = [element for upload in sorted(finished) for element in self.elements[set_name][upload]]
         assert raw_vector(self.state, set_name) == expected_vector(parameters, elements)
 

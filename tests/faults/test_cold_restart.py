@@ -10,6 +10,7 @@ import pytest
 from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
+from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector
 
 SETS = 100
@@ -46,7 +47,7 @@ def test_a_cold_restart_with_a_hundred_sets(
         with process.connect() as service:
             for number in range(SETS):
                 elements = [f"{number}-{element}".encode() for element in range(1000)]
-                expected = expected_vector(service.get_set(f"s{number}").filter, elements)
+                expected = expected_vector(shape_of_set(service.get_set(f"s{number}")), elements)
                 assert raw_vector(process.state, f"s{number}") == expected
             assert service.reconcile() == (SETS, 0, ())
         assert seconds < READY_SECONDS

@@ -15,6 +15,7 @@ from harness.fault_tally import Trying
 from harness.programs import veilset
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
+from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector, redis_content
 from veilset._reader.reader import open_view
 from veilset.errors import StateCorrupted, Unavailable
@@ -143,7 +144,7 @@ def test_a_damaged_file_of_one_set_is_named_by_that_set_alone(
         running(ServiceProcess(tmp_path / "state", ("--redis", redis.url))) as process,
         process.connect() as service,
     ):
-        shape = service.get_set("s").filter
+        shape = shape_of_set(service.get_set("s"))
         assert raw_vector(process.state, "s") == expected_vector(shape, [b"a", b"b"])
         assert service.publish("s", request_id="new").sequence == 2
 

@@ -14,10 +14,10 @@ import veilset
 from harness.programs import wait_until
 from harness.redis_releases import publish
 from harness.releases import release_bytes
+from harness.shapes import FilterParameters
 from harness.tcp_proxy import Mode, TcpProxy
 from veilset._reader import redis_keys as keys
 from veilset._reader.redis_client import connect_redis
-from veilset.core.params import FilterParameters
 from veilset.errors import Unavailable
 
 SHAPE = FilterParameters(30_001, 1, seed=11)

@@ -28,6 +28,7 @@ from harness.programs import veilset, wait_until
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
+from harness.shapes import bloom
 from harness.span_receiver import SpanReceiver
 from harness.vectors import raw_vector, redis_content
 from veilset.v1 import membership_pb2 as pb
@@ -117,11 +118,11 @@ def fill(world: World, stub: MembershipServiceStub) -> None:
     """A set, two uploads and a release."""
     promise = parameters_pb2.PrivacyParameters(epsilon=1.0, delta=1e-9, adjacency=parameters_pb2.ADJACENCY_ADD_REMOVE)
     request = pb.CreateSetRequest(
-        name="members", size=20_000, privacy=promise, bits=1 << 16, hashes=1, budget_epsilon=9
+        name="members", size=20_000, privacy=promise, encoding=bloom(1 << 16, 1), budget_epsilon=9
     )
     request.allow_poor_utility = True
     world.statuses.append(world.callers.unary(stub.CreateSet, request))
-    world.seed = stub.GetSet(pb.GetSetRequest(name="members")).set.filter.seed
+    world.seed = stub.GetSet(pb.GetSetRequest(name="members")).set.hashing.seed
     first, second = elements(0, SIZES[0]), elements(SIZES[0], SIZES[1])
     packed = hashed(second, world.seed)
     for messages in (

@@ -16,6 +16,7 @@ import pytest
 
 from harness.programs import environment, unused_port
 from harness.service_process import ServiceProcess, running
+from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector
 from veilset._service.service import Service, connect
 from veilset.errors import Unavailable
@@ -120,14 +121,16 @@ def test_rolling_restarts_lose_nothing(
     options = ("--redis", valkey_url, "--drain-seconds", str(drain_seconds))
     with running(ServiceProcess(tmp_path / "state", options, port=unused_port())) as service:
         with service.connect() as connection:
-            shape = connection.create_set(
-                set_name,
-                size=1_000_000,
-                epsilon=0.01,
-                adjacency="add-remove",
-                budget_epsilon=50,
-                allow_poor_utility=True,
-            ).filter
+            shape = shape_of_set(
+                connection.create_set(
+                    set_name,
+                    size=1_000_000,
+                    epsilon=0.01,
+                    adjacency="add-remove",
+                    budget_epsilon=50,
+                    allow_poor_utility=True,
+                )
+            )
             connection.add(set_name, [b"first"])
         load = Load(service.address, set_name, tmp_path)
         jobs: list[Callable[[], None]] = [lambda name=f"p{i}": load.produce(name) for i in range(PRODUCERS)]  # type: ignore[misc]

@@ -10,10 +10,11 @@ import io
 from collections.abc import Iterator
 
 from harness.releases import release_bytes
+from harness.shapes import FilterParameters
 from veilset._reader.reader import open_view
 from veilset._reader.release_file import read_manifest
-from veilset.core.encodings.bloom.release_decoder import make_release_decoder
-from veilset.core.params import FilterParameters, HashScheme, Normalization
+from veilset.core.encodings.decoder import make_decoder
+from veilset.core.params import HashScheme, Normalization
 from veilset.core.privacy.statement import make_statement
 from veilset.core.release.header import decode_header
 from veilset.errors import InvalidInput, NotFound, PoorUtility, ReleaseRejected
@@ -45,6 +46,6 @@ def one_input(data: bytes) -> None:
         else:
             header = decode_header(data[1:])
             str(make_statement(header))
-            make_release_decoder(header, 0.5)
+            make_decoder(header.encoding.expected_law(header.capacity))
     except (ReleaseRejected, InvalidInput, NotFound, PoorUtility):
         pass

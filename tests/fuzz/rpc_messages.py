@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import structlog
 
+from harness.shapes import bloom
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 from veilset_server.app import Ready, serve
@@ -79,9 +80,9 @@ def seeds() -> Iterator[bytes]:
     opening = pb.OpenUpload(set_name="a", upload_id="u")
     elements = pb.Batch(sequence=1, elements=pb.Elements(values=[b"x", b"y"]))
     good = {
-        "PlanFilter": pb.PlanFilterRequest(size=100, privacy=_PRIVACY, bits=4096, hashes=1).SerializeToString(),
+        "PlanRelease": pb.PlanReleaseRequest(size=100, privacy=_PRIVACY, encoding=bloom(4096, 1)).SerializeToString(),
         "CreateSet": pb.CreateSetRequest(
-            name="a", size=100, privacy=_PRIVACY, bits=4096, hashes=1, seed=7, budget_epsilon=1000
+            name="a", size=100, privacy=_PRIVACY, encoding=bloom(4096, 1), seed=7, budget_epsilon=1000
         ).SerializeToString(),
         "AddElements": _stream(
             pb.AddElementsRequest(open=opening).SerializeToString(),

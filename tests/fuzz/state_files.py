@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from harness.shapes import parameters
+from veilset.core.params import Adjacency, HashParameters, Normalization, PrivacyParameters
 from veilset.core.privacy.budget import charge_delta
 from veilset.errors import InvalidInput, StateCorrupted
 from veilset_server.principals import make_principal
@@ -106,8 +107,11 @@ def seeds() -> Iterator[bytes]:
 def _description() -> str:
     """A set's row, as the ledger holds it."""
     with closing(SqliteLedger.create(_folder / "rows.db", LEDGER_ID, _Clock())) as ledger:
-        shape, privacy = FilterParameters(1 << 16, 3), PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE)
-        description = SetDescription("guests", shape, privacy, Normalization.NONE, "guests", 0, 1000, shared_seed=False)
+        privacy = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE)
+        hashing, encoding = HashParameters(), parameters(1 << 16, 3, privacy)
+        description = SetDescription(
+            "guests", hashing, encoding, privacy, Normalization.NONE, "guests", 0, 1000, shared_seed=False
+        )
         ledger.create_set(description, 10**9, charge_delta(1e-6), 10)
         with ledger._file.transaction() as transaction:
             (text,) = transaction.execute("SELECT description FROM sets").fetchone()

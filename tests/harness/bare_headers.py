@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from harness.shapes import FilterParameters
+from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.params import Adjacency, Normalization, PrivacyParameters
 from veilset.core.release.header import NoisyCount, ReleaseHeader
 
 
@@ -11,12 +13,11 @@ def header(shape: FilterParameters, threshold: int, count: NoisyCount | None = N
     return ReleaseHeader(
         set_name="s",
         sequence=1,
-        filter=shape,
+        hashing=shape.hashing,
+        encoding=BloomParameters(shape.bits, shape.hashes, threshold, 1),
         privacy=PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE),
         normalization=Normalization.NONE,
-        changed_bits=1,
-        epsilon0=1.0,
-        flip_threshold=threshold,
+        capacity=1,
         created_at_us=0,
         chunk_sha256=(b"\0" * 32,),
         total_nano_epsilon=1,

@@ -6,8 +6,8 @@ import io
 from collections.abc import Callable, Iterator
 
 from harness.releases import SIGNER, release_bytes
+from harness.shapes import FilterParameters
 from veilset._reader.release_file import read_manifest, write_release
-from veilset.core.params import FilterParameters
 from veilset.core.release.header import hash_chunks
 from veilset.core.release.signing import CONTEXT, key_id
 from veilset.v1 import release_pb2 as pb
@@ -40,18 +40,18 @@ def hostile_releases() -> Iterator[tuple[str, bytes]]:
     shapes: dict[str, tuple[object, ...]] = {
         "bits": (0, 1, 7, 2**40 + 1, 2**60, 2**64 - 1),
         "hashes": (0, 33, 10**9, 2**32 - 1),
+        "flip_threshold": (0, 2**63 + 1, 2**64 - 1),
+        "changed_bits": (0,),
         "scheme": (99,),
     }
     for field, values in shapes.items():
         for value in values:
-            yield f"{field} {value}", forge(good, lambda h, f=field, v=value: setattr(h.filter, f, v))  # type: ignore[misc]
+            yield f"{field} {value}", forge(good, lambda h, f=field, v=value: setattr(_place(h, f), f, v))  # type: ignore[misc]
     fields: dict[str, tuple[object, ...]] = {
         "format_version": (0, 2, 2**32 - 1),
         "set_name": ("", "../x", "a:b", "a" * 64),
         "sequence": (0,),
-        "changed_bits": (0,),
-        "flip_threshold": (0, 1, 2**63 + 1, 2**64 - 1),
-        "epsilon0": (0.0, -1.0, float("nan"), float("inf"), 1e300),
+        "capacity": (0, 2**63),
         "created_at_us": (-1, 2**63 - 1),
         "chunk_bytes": (0, 1, 2**32 - 1),
         "vector_bytes": (0, 1, 2**60),
@@ -76,6 +76,11 @@ def hostile_releases() -> Iterator[tuple[str, bytes]]:
     yield "a gigabyte that is not there", forge(good, _claim_a_gigabyte)
 
 
+def _place(header: pb.ReleaseHeader, field: str) -> object:
+    """The message that has the field."""
+    return header.hashing if field == "scheme" else header.encoding.bloom
+
+
 def _claim_a_gigabyte(header: pb.ReleaseHeader) -> None:
-    header.filter.bits, header.vector_bytes = 2**33, 2**30
+    header.encoding.bloom.bits, header.vector_bytes = 2**33, 2**30
     header.chunk_sha256.extend([bytes(32)] * 1023)

@@ -6,18 +6,16 @@ import io
 import os
 from collections.abc import Sequence
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import veilset
+from harness.shapes import FilterParameters
 from veilset._reader.release_file import write_release
-from veilset.core.elements.hashing import digests
+from veilset.core.elements.hashing import digests, sorted_distinct
 from veilset.core.elements.normalization import Element, normalize
-from veilset.core.encodings.bloom import filter as bloom
-from veilset.core.encodings.bloom.calibration import calibrate
-from veilset.core.encodings.bloom.response import perturb
-from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
-from veilset.core.release.header import ReleaseHeader, hash_chunks, split_chunks
+from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.params import Adjacency, Normalization, PrivacyParameters
+from veilset.core.release.header import ReleaseHeader, hash_chunks
 from veilset.core.release.signing import sign_header
 
 SIGNER = Ed25519PrivateKey.generate()
@@ -38,26 +36,24 @@ def release_bytes(
 ) -> bytes:
     """A release file of these elements, pure ε under add-remove."""
     privacy = PrivacyParameters(epsilon, 0.0, Adjacency.ADD_REMOVE)
-    response = calibrate(shape, privacy)
-    raw = np.zeros(shape.vector_bytes, dtype=np.uint8)
-    bloom.insert(raw, shape, digests(normalize(elements, normalization), shape.scheme, shape.seed, key))
-    noisy = perturb(raw, shape.bits, response.threshold, os.urandom)
+    encoding = BloomParameters.calibrate(privacy, {"bits": shape.bits, "hashes": shape.hashes})
+    hashed = digests(normalize(elements, normalization), shape.scheme, shape.seed, key)
+    chunks = list(encoding.encode([sorted_distinct(hashed)], os.urandom))
     header = ReleaseHeader(
         set_name=name,
         sequence=sequence,
-        filter=shape,
-        privacy=privacy,
+        hashing=shape.hashing,
+        encoding=encoding,
+        privacy=encoding.charged(privacy),
         normalization=normalization,
-        changed_bits=response.changed_bits,
-        epsilon0=response.epsilon0,
-        flip_threshold=response.threshold,
+        capacity=max(1, len(hashed)),
         created_at_us=created_at_us,
-        chunk_sha256=hash_chunks(split_chunks(noisy)),
+        chunk_sha256=hash_chunks(chunks),
         total_nano_epsilon=round(epsilon * 1e9),
         total_delta="0",
     )
     file = io.BytesIO()
-    write_release(file, sign_header(header, [signer]), split_chunks(noisy))
+    write_release(file, sign_header(header, [signer]), chunks)
     return file.getvalue()
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import redis
 
+from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
-from veilset.core.encodings.bloom import filter as bloom
-from veilset.core.params import FilterParameters
+from veilset.core.encodings.bloom import vectors
 
 
 def expected_vector(parameters: FilterParameters, elements: Sequence[bytes]) -> bytes:
     """The packed Bloom filter of ``elements``."""
     vector = np.zeros(parameters.vector_bytes, dtype=np.uint8)
-    bloom.insert(vector, parameters, digests(elements, parameters.scheme, parameters.seed))
+    vectors.insert(vector, parameters.bits, parameters.hashes, digests(elements, parameters.scheme, parameters.seed))
     return vector.tobytes()
 
 
@@ -77,10 +77,12 @@ def raw_vector(state: Path, set_name: str) -> bytes:
     with closing(sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True)) as ledger:
         query = "SELECT description FROM sets WHERE name = ? AND deleted = 0"
         (description,) = ledger.execute(query, (set_name,)).fetchone()
-    shape = json.loads(description)["filter"]
+    shape = json.loads(description)["encoding"]
     parameters = FilterParameters(shape["bits"], shape["hashes"])
     vector = np.zeros(parameters.vector_bytes, dtype=np.uint8)
-    bloom.insert(vector, parameters, np.array(sorted(held_digests(state, set_name)), dtype=np.uint64))
+    vectors.insert(
+        vector, parameters.bits, parameters.hashes, np.array(sorted(held_digests(state, set_name)), dtype=np.uint64)
+    )
     return vector.tobytes()
 
 

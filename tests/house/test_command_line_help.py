@@ -73,7 +73,7 @@ def test_every_option_can_be_given_in_the_environment_by_its_name(name: str, mon
 def test_an_option_from_the_environment_is_taken(veilset_here: Callable[..., Finished]) -> None:
     """A flag too, by the whole command line."""
     plan = ("plan", "--size", "1000", "--epsilon", "4", "--delta", "1e-9", "--adjacency", "add-remove")
-    assert veilset_here(*plan, settings={"VEILSET_PLAN_JSON": "1"}).json()["bits"] > 0
+    assert veilset_here(*plan, settings={"VEILSET_PLAN_JSON": "1"}).json()["bytes"] > 0
 
 
 def test_the_server_commands_are_the_entry_points() -> None:

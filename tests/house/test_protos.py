@@ -13,7 +13,7 @@ from veilset.v1 import membership_pb2, parameters_pb2, release_pb2
 PROTOS = Path(__file__).parents[2] / "protos"
 METHODS = membership_pb2.DESCRIPTOR.services_by_name["MembershipService"].methods
 REQUIRED = {
-    "PlanFilter",
+    "PlanRelease",
     "CreateSet",
     "GetSet",
     "ListSets",

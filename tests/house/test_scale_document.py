@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import MAX_BITS
-from veilset.core.release.header import CHUNK_BYTES
 from veilset_server.settings import Settings
 
 ROOT = Path(__file__).parents[2]

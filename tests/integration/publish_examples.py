@@ -12,7 +12,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from storage_examples import LEDGER_ID, MAX_SETS, StoppedClock, new_runs
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, Operation, PrivacyParameters
+from harness.shapes import parameters
+from veilset.core.params import MAX_BITS, Adjacency, HashParameters, Normalization, Operation, PrivacyParameters
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import sign_header
@@ -29,7 +30,7 @@ from veilset_server.usecases.abandoned_uploads import AbandonedUploads
 from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.counting import CountPurchase
 from veilset_server.usecases.delivery import Delivery
-from veilset_server.usecases.publishing import Publishing
+from veilset_server.usecases.publishing import Publishing, PublishRequest
 from veilset_server.usecases.recovery import recover
 from veilset_server.usecases.rollback import NOTHING, RollbackGuard
 from veilset_server.usecases.uploads import Uploads
@@ -164,15 +165,17 @@ class Desk:
         abandoned = AbandonedUploads(self.ledger, self.runs, IdleFile(folder), 3600.0)
         self.uploads = Uploads(self.ledger, self.runs, compactor, self.guard, abandoned, clock)
         self.publishing = Publishing(
-            self.ledger, self.runs, self.artefacts, self.entropy, clock, signer, locks, compactor, self.guard
+            self.ledger, self.runs, self.artefacts, self.entropy, clock, signer, locks, compactor, self.guard, MAX_BITS
         )
         self.delivery = Delivery(self.ledger, self.artefacts, store)
         recover(self.ledger, self.artefacts, self.guard)
 
     def create(self, min_size: int = 1, hashes: int = 3, budget: int = 2, bits: int = 1 << 20) -> SetDescription:
-        shape = FilterParameters(bits, hashes, seed=self.entropy.seed32())
         privacy = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, min_size=min_size)
-        description = SetDescription("set", shape, privacy, Normalization.NONE, "set", 0, 1000, shared_seed=False)
+        hashing, encoding = HashParameters(seed=self.entropy.seed32()), parameters(bits, hashes, privacy)
+        description = SetDescription(
+            "set", hashing, encoding, privacy, Normalization.NONE, "set", 0, 1000, shared_seed=False
+        )
         self.ledger.create_set(description, budget * NANO, charge_delta(1e-6), MAX_SETS)
         return description
 
@@ -188,7 +191,7 @@ class Desk:
             return [int(digest) for chunk in chunks for digest in chunk]
 
     def publish(self, request_id: str, count: CountPurchase | None = None) -> StoredRelease:
-        return self.publishing.charge("set", request_id, count)
+        return self.publishing.charge(PublishRequest("set", request_id, count))
 
     def account(self) -> Account:
         return self.ledger.get_account("set")

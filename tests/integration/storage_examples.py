@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, Operation, PrivacyParameters
+from harness.shapes import parameters
+from veilset.core.params import Adjacency, HashParameters, Normalization, Operation, PrivacyParameters
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition
 from veilset_server.records import (
@@ -69,12 +70,16 @@ def upload_of(serial: int = 1, set_id: int = 1) -> Upload:
     return Upload(set_id, "u", 0, serial, Operation.ADD, UploadState.OPEN, 0)
 
 
+PRIVACY = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, elements_per_user=2, min_size=50)
+
+
 def description(name: str = "guests", account: str | None = None) -> SetDescription:
     """A set whose every parameter differs from its default."""
     return SetDescription(
         name=name,
-        filter=FilterParameters(bits=1 << 16, hashes=3, seed=77),
-        privacy=PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, elements_per_user=2, min_size=50),
+        hashing=HashParameters(seed=77),
+        encoding=parameters(1 << 16, 3, PRIVACY),
+        privacy=PRIVACY,
         normalization=Normalization.EMAIL,
         account=account or name,
         created_at_us=1_700_000_000_000_000,

@@ -14,9 +14,9 @@ import veilset
 from harness.programs import wait_until
 from harness.redis_releases import publish
 from harness.releases import PUBLIC_KEY, release_bytes
+from harness.shapes import FilterParameters
 from veilset._reader.view import View
 from veilset.aio import AsyncFollower
-from veilset.core.params import FilterParameters
 from veilset.errors import InvalidInput, NotFound, Unavailable
 
 SHAPE = FilterParameters(30_001, 1, seed=11)

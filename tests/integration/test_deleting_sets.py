@@ -26,8 +26,7 @@ REQUEST = SetRequest(
     "set",
     1000,
     PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE),
-    bits=1 << 16,
-    hashes=1,
+    dimensions={"bits": 1 << 16, "hashes": 1},
     budget_epsilon=9.0,
     allow_poor_utility=True,
 )

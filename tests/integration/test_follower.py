@@ -14,9 +14,9 @@ from harness.programs import wait_until
 from harness.redis_releases import now_us, point_at, publish, put, put_beside
 from harness.redis_server import RedisServer
 from harness.releases import PUBLIC_KEY, release_bytes
+from harness.shapes import FilterParameters
 from veilset._reader import redis_keys as keys
 from veilset._reader.view import View
-from veilset.core.params import FilterParameters
 from veilset.errors import (
     InvalidInput,
     NotFound,

@@ -14,7 +14,7 @@ import veilset
 from harness.programs import wait_until
 from harness.redis_releases import publish
 from harness.releases import release_bytes
-from veilset.core.params import FilterParameters
+from harness.shapes import FilterParameters
 
 SHAPE = FilterParameters(30_001, 2, seed=11)
 MEMBERS = [f"user{number}" for number in range(3000)]

@@ -19,8 +19,8 @@ import veilset
 from harness.forged_releases import forge, hostile_releases
 from harness.redis_releases import now_us, point_at, publish, put, put_beside
 from harness.releases import PUBLIC_KEY, release_bytes
+from harness.shapes import FilterParameters
 from veilset._reader import redis_keys as keys
-from veilset.core.params import FilterParameters
 from veilset.errors import NotFound, ReleaseRejected, StaleRelease, VeilsetError
 
 SHAPE = FilterParameters(30_003, 3, seed=11)  # 3,751 bytes and a header: 4 KiB together

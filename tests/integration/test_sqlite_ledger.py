@@ -25,7 +25,7 @@ from storage_examples import (
     release_of,
 )
 
-from veilset.core.params import Adjacency, FilterParameters, Operation, PrivacyParameters
+from veilset.core.params import Adjacency, HashParameters, Operation, PrivacyParameters
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import (
     AlreadyExists,
@@ -67,17 +67,27 @@ def test_a_set_comes_back_as_it_was_described(ledger: SqliteLedger, tmp_path: Pa
     ledger.close()
     with open_ledger(tmp_path) as reopened:
         assert reopened.get_set("guests") == stored
-        assert type(reopened.get_set("guests").description.filter.scheme) is type(stored.description.filter.scheme)
+        assert type(reopened.get_set("guests").description.hashing.scheme) is type(stored.description.hashing.scheme)
 
 
 def test_what_a_description_holds_is_known_to_the_ledger() -> None:
     """A new field needs a default (older rows lack it) and, if it is an enumeration, a conversion in ledger_sets."""
-    assert [field.name for field in fields(FilterParameters)] == ["bits", "hashes", "scheme", "seed", "key_check"]
+    assert [field.name for field in fields(HashParameters)] == ["scheme", "seed", "key_check"]
     assert [field.name for field in fields(PrivacyParameters)] == [
         *("epsilon", "delta", "adjacency", "calibration", "elements_per_user", "min_size"),
     ]
     assert [field.name for field in fields(SetDescription)] == [
-        *("name", "filter", "privacy", "normalization", "account", "created_at_us", "declared_size", "shared_seed"),
+        *(
+            "name",
+            "hashing",
+            "encoding",
+            "privacy",
+            "normalization",
+            "account",
+            "created_at_us",
+            "declared_size",
+            "shared_seed",
+        ),
         "owner",
     ]
 

@@ -36,7 +36,7 @@ def test_every_principal_and_id_has_an_upload_of_its_own(desk: Desk) -> None:
         assert held.position == (1, 2)
         assert desk.uploads.finish(held, 2, b"") == 2
         everything += sent
-    seed = desk.ledger.get_set("set").description.filter.seed
+    seed = desk.ledger.get_set("set").description.hashing.seed
     assert desk.held() == sorted(digests(everything, seed=seed).tolist())
     assert desk.publish("r").sequence == 1
 

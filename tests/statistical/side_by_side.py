@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.encodings.bitset import set_bits
+from veilset.core.encodings.bloom.bitset import set_bits
 from veilset.core.encodings.bloom.response import perturb
 
 RUNS = 20_000

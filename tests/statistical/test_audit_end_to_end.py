@@ -15,10 +15,11 @@ import veilset
 from audit.lower_bounds import bound_verdict
 from audit.release import DELTA
 from harness.service_process import ServiceProcess
-from veilset.core.elements.hashing import digests, positions
-from veilset.core.encodings import bitset
+from harness.shapes import FilterParameters
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom import bitset
 from veilset.core.encodings.bloom.calibration import COIN_SIDES
-from veilset.core.params import FilterParameters
+from veilset.core.encodings.bloom.positions import positions
 
 CANARIES = 110_000
 EPSILON = 1.0
@@ -66,13 +67,13 @@ def test_reader_learns_no_more_than_epsilon(
             assert connection.publish(set_name).sequence == sequence
             view = veilset.open(service.redis, set_name, public_keys=[service.public_key])
             assert view.header.sequence == sequence
-            found, alone = canary_positions(view.header.filter, names)
+            found, alone = canary_positions(FilterParameters(bits, hashes, seed=view.header.hashing.seed), names)
             ones = bitset.test_bits(view.vector, found).sum(axis=1)
             for side in (0, 1):
                 counts[side] += np.bincount(ones[alone & (present == side)], minlength=hashes + 1)
         connection.delete_set(set_name)
-    assert view.header.changed_bits == hashes
-    flip_probability = view.header.flip_threshold / COIN_SIDES
+    assert view.header.encoding.fields()["changed_bits"] == hashes
+    flip_probability = view.header.encoding.fields()["flip_threshold"] / COIN_SIDES
     seen = bound_verdict("canaries, end to end", counts[1], counts[0], floor, EPSILON, flip_probability)
     with capsys.disabled():
         print(f"\n{seen}")

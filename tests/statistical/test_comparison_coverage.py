@@ -8,9 +8,8 @@ from __future__ import annotations
 import pytest
 
 from side_by_side import check_coverage, draw_positions, fresh_generator, noisy_vectors, ones_of_runs
+from veilset.core.encodings.bloom.comparison import JointCounts, PairedReleases
 from veilset.core.estimates.bounded_interval import BoundedTest
-from veilset.core.estimates.comparison import JointCounts, PairedReleases
-from veilset.core.params import FilterParameters
 
 INTERSECTION, JACCARD, SIZES, UNION = "intersection", "jaccard", "sizes", "union"
 
@@ -56,7 +55,7 @@ def test_the_intervals_hold_the_truth(
     truths = {INTERSECTION: (common,), JACCARD: (common / union,), UNION: (union,), SIZES: sizes}
     held: dict[str, list[bool]] = {quantity: [] for quantity in quantities}
     for left_ones, right_ones, both in counts:
-        releases = PairedReleases(FilterParameters(bits, hashes), flips, JointCounts(left_ones, right_ones, both), 0.95)
+        releases = PairedReleases(bits, hashes, flips, JointCounts(left_ones, right_ones, both), 0.95)
         for quantity in quantities:
             found = zip(made_for(releases, quantity), truths[quantity], strict=True)
             held[quantity] += [test.accepts(truth) for test, truth in found]
@@ -77,7 +76,7 @@ def test_the_intersection_is_held_where_few_zeros_are_left() -> None:
     ones = [ones_of_runs(vectors, runs).tolist() for vectors in (left, right, left & right)]
     for confidence, least, most in ((0.95, 0.936, 0.97), (0.99, 0.984, 1.0)):
         pairs = (
-            PairedReleases(FilterParameters(bits, hashes), (flip, flip), JointCounts(*counts), confidence)
+            PairedReleases(bits, hashes, (flip, flip), JointCounts(*counts), confidence)
             for counts in zip(*ones, strict=True)
         )
         share = sum(pair.intersection_test().accepts(size) for pair in pairs) / runs

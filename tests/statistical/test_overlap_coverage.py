@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.shapes import FilterParameters
 from side_by_side import check_coverage, draw_positions, fresh_generator, noisy_vectors, ones_of_runs
-from veilset.core.encodings.bitset import test_bits as read_bits
-from veilset.core.estimates.overlap import ListReading, overlap_test
-from veilset.core.params import FilterParameters
+from veilset.core.encodings.bloom.bitset import test_bits as read_bits
+from veilset.core.encodings.bloom.overlap import ListReading, overlap_test
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_the_interval_holds_the_truth(bits: int, hashes: int, size: int, own: in
     read = read_bits(vectors, members[:, : common * hashes]).sum(axis=1) + read_bits(vectors, others).sum(axis=1)
     shape = FilterParameters(bits, hashes)
     held = [
-        overlap_test(shape, flip, ListReading(own, ones, total), 0.95).accepts(common)
+        overlap_test(shape.bits, shape.hashes, flip, ListReading(own, ones, total), 0.95).accepts(common)
         for ones, total in zip(read.tolist(), ones_of_runs(vectors).tolist(), strict=True)
     ]
     check_coverage(f"{common} of {own} in {size}, {hashes} hashes, flip {flip}", held, seed)

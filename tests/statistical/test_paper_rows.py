@@ -19,14 +19,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilset.core.elements.hashing import digests, positions
-from veilset.core.encodings import bitset
+from harness.shapes import FilterParameters
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom import bitset
 from veilset.core.encodings.bloom.accuracy import expected_fill, expected_ones_fraction
 from veilset.core.encodings.bloom.calibration import calibrate
-from veilset.core.encodings.bloom.decoding import Rule, count_ones_per_element, make_decoder
-from veilset.core.encodings.bloom.filter import insert
+from veilset.core.encodings.bloom.law import reading_law
+from veilset.core.encodings.bloom.positions import positions
 from veilset.core.encodings.bloom.response import perturb
-from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
+from veilset.core.encodings.bloom.vectors import count_ones_per_element, insert
+from veilset.core.encodings.decoder import Rule, make_decoder
+from veilset.core.params import Adjacency, PrivacyParameters
 
 FIGURES = Path(__file__).parents[1] / "data" / "dpbloomfilter_error_rates.csv"
 CHOSEN = {(1, 2), (1, 6), (1, 30), (2, 3), (2, 9), (2, 20), (3, 6), (3, 18), (4, 8), (4, 24), (5, 8), (5, 21)}
@@ -56,13 +59,19 @@ def named(kind: str, count: int) -> list[bytes]:
     return [f"{kind}-{number}".encode() for number in range(count)]
 
 
+def readings(vector: NDArray[np.uint8], found: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """What elements of these positions read."""
+    ones, distinct = count_ones_per_element(found, bitset.test_bits(vector, found))
+    return np.asarray(distinct * (found.shape[1] + 1) + ones)
+
+
 @lru_cache(maxsize=1)
 def built(hashes: int) -> tuple[FilterParameters, NDArray[np.uint8], NDArray[np.uint64]]:
     """A filter of SIZE elements under a fresh seed, and the positions of members that share none with each other."""
     shape = FilterParameters(BITS, hashes, seed=int.from_bytes(os.urandom(4), "little"))
     members = digests(named("member", SIZE), shape.scheme, shape.seed)
     vector = np.zeros(shape.vector_bytes, dtype=np.uint8)
-    insert(vector, shape, members)
+    insert(vector, BITS, hashes, members)
     found = positions(members[:CANDIDATES], BITS, hashes)
     uses = np.bincount(found.ravel(), minlength=BITS)
     return shape, vector, found[(uses[found] == 1).all(axis=1)]
@@ -74,19 +83,20 @@ def built(hashes: int) -> tuple[FilterParameters, NDArray[np.uint8], NDArray[np.
 def test_simulation_meets_the_paper(hashes: int, epsilon: int, false_negatives: float, false_positives: float) -> None:
     """Both error rates of the all-ones rule, within half a percentage point."""
     shape, vector, members = built(hashes)
-    response = calibrate(shape, PrivacyParameters(epsilon, DELTA, Adjacency.REPLACE_ONE, min_size=SIZE))
+    response = calibrate(
+        shape.bits, shape.hashes, PrivacyParameters(epsilon, DELTA, Adjacency.REPLACE_ONE, min_size=SIZE)
+    )
     strangers = positions(
         digests(named(f"stranger of {epsilon}", RELEASES * STRANGERS), shape.scheme, shape.seed), BITS, hashes
     ).reshape(RELEASES, STRANGERS, hashes)
     missed = mistaken = 0
     for release in range(RELEASES):
         noisy = perturb(vector, BITS, response.threshold, os.urandom)
-        decoder = make_decoder(
-            BITS, hashes, response.flip_probability, bitset.count_ones(noisy) / BITS, rule=Rule.ALL_ONES
-        )
+        law = reading_law(BITS, hashes, response.flip_probability, bitset.count_ones(noisy) / BITS)
+        decoder = make_decoder(law, rule=Rule.ALL_ONES)
         asked = strangers[release]
-        missed += int((~decoder.decide(*count_ones_per_element(members, bitset.test_bits(noisy, members)))).sum())
-        mistaken += int(decoder.decide(*count_ones_per_element(asked, bitset.test_bits(noisy, asked))).sum())
+        missed += int((~decoder.decide(readings(noisy, members))).sum())
+        mistaken += int(decoder.decide(readings(noisy, asked)).sum())
 
     fill = float(expected_fill(SIZE, BITS, hashes))
     fraction = float(expected_ones_fraction(fill, response.flip_probability))

@@ -7,9 +7,12 @@ import secrets
 import numpy as np
 import pytest
 
-from veilset.core.elements.hashing import digests, positions
-from veilset.core.encodings.bloom import filter as bloom
-from veilset.core.params import FilterParameters, HashScheme
+from harness.shapes import FilterParameters
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom import vectors
+from veilset.core.encodings.bloom.positions import positions
+from veilset.core.encodings.interface import MemoryVector
+from veilset.core.params import HashScheme
 
 BITS, HASHES, CAPACITY = 1 << 17, 4, 16_000
 QUERIES = 200_000
@@ -37,10 +40,11 @@ def polluting(parameters: FilterParameters) -> list[bytes]:
 def false_positive_rate(parameters: FilterParameters, elements: list[bytes], key: bytes | None) -> float:
     """Of strangers, at the raw vector of these elements."""
     vector = np.zeros(BITS // 8, dtype=np.uint8)
-    bloom.insert(vector, parameters, digests(elements, parameters.scheme, parameters.seed, key))
+    vectors.insert(vector, BITS, HASHES, digests(elements, parameters.scheme, parameters.seed, key))
     strangers = [secrets.token_bytes(16) for _ in range(QUERIES)]
     hashed = digests(strangers, parameters.scheme, parameters.seed, key)
-    return float(np.mean(bloom.contains(vector, parameters, hashed)))
+    distinct, ones = np.divmod(vectors.read(BITS, HASHES, MemoryVector(vector), hashed), HASHES + 1)
+    return float(np.mean(ones == distinct))
 
 
 @pytest.fixture(scope="module")

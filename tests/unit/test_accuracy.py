@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from veilset.core.encodings.bloom.accuracy import (
-    advantage_limit,
-    attacker_accuracy_limit,
     binomial_masses,
     binomial_tails,
     distinct_positions,
     expected_fill,
     expected_ones_fraction,
-    true_positive_limit,
 )
 from veilset.core.privacy.exact import decimal_digits
+from veilset.core.privacy.limits import advantage_limit, attacker_accuracy_limit, true_positive_limit
 from veilset.errors import InvalidInput
 
 epsilons = st.floats(0.0, 1000.0)

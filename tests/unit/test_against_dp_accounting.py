@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from veilset.core.encodings.bloom.calibration import calibrate, privacy_profile, reached_delta
 from veilset.core.encodings.bloom.occupancy import changed_bits_distribution
-from veilset.core.params import Adjacency, Calibration, FilterParameters, PrivacyParameters
+from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 
 AGREEMENT = 1e-9
 INTERVAL = 1e-4  # of the privacy loss, dp-accounting's own default
@@ -67,7 +67,7 @@ def test_release_on_its_own_grid(
     """The whole release, seed included: their δ at the exact calibration is the δ asked, to 1e-9."""
     distribution = changed_bits_distribution(bits, hashes, adjacency, 1, min_size)
     privacy = PrivacyParameters(epsilon, delta, adjacency, Calibration.EXACT, 1, min_size)
-    epsilon0 = calibrate(FilterParameters(bits, hashes), privacy).epsilon0
+    epsilon0 = calibrate(bits, hashes, privacy).epsilon0
     kept = 1 / (1 + math.exp(-epsilon0))
     losses: dict[int, float] = {}
     for w, probability in enumerate(distribution):
@@ -89,7 +89,7 @@ def test_release_from_its_two_output_laws(
     distribution = changed_bits_distribution(bits, hashes, adjacency, 1, min_size)
     for rule in (Calibration.W_QUANTILE, Calibration.EXACT):
         privacy = PrivacyParameters(epsilon, delta, adjacency, rule, 1, min_size)
-        epsilon0 = calibrate(FilterParameters(bits, hashes), privacy).epsilon0
+        epsilon0 = calibrate(bits, hashes, privacy).epsilon0
         kept = 1 / (1 + math.exp(-epsilon0))
         upper, lower = {}, {}
         for w, probability in enumerate(distribution):
@@ -111,7 +111,7 @@ def test_releases_under_one_seed_compose_by_adding() -> None:
     for bits, hashes, min_size, adjacency, delta in SETTINGS[:3]:
         distribution = changed_bits_distribution(bits, hashes, adjacency, 1, min_size)
         privacy = PrivacyParameters(1.0, delta, adjacency, Calibration.EXACT, 1, min_size)
-        flip_probability = calibrate(FilterParameters(bits, hashes), privacy).flip_probability
+        flip_probability = calibrate(bits, hashes, privacy).flip_probability
         epsilon0 = loss_of(flip_probability)
         one_bit = pld.from_randomized_response(2 * flip_probability, 2, value_discretization_interval=epsilon0)
         both = sum(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.encodings import bitset
-from veilset.core.encodings.bitset import count_ones, last_byte_mask, locate, set_bits
+from veilset.core.encodings.bloom import bitset
+from veilset.core.encodings.bloom.bitset import count_ones, last_byte_mask, locate, set_bits
 
 BITS = 203
 places = st.lists(st.integers(0, BITS - 1), max_size=60)

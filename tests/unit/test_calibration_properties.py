@@ -15,7 +15,7 @@ from veilset.core.encodings.bloom.occupancy import (
     dominating_distribution,
     maximum_changed_bits,
 )
-from veilset.core.params import Adjacency, Calibration, FilterParameters, PrivacyParameters
+from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 
 # The exact rule is searched to a relative 3e-15, so its answers are monotone to within that.
 SEARCHED = 1 - 1e-14
@@ -46,9 +46,7 @@ def response(
     bits: int, user: tuple[int, Adjacency, int], rule: Calibration, epsilon: float, delta: float, min_size: int
 ) -> CalibratedResponse:
     hashes, adjacency, elements = user
-    return calibrate(
-        FilterParameters(bits, hashes), PrivacyParameters(epsilon, delta, adjacency, rule, elements, min_size)
-    )
+    return calibrate(bits, hashes, PrivacyParameters(epsilon, delta, adjacency, rule, elements, min_size))
 
 
 @settings(max_examples=300, deadline=None)

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 
 from harness.releases import release_view
+from harness.shapes import FilterParameters
 from veilset._input import columns
-from veilset.core.params import FilterParameters, Normalization
+from veilset.core.params import Normalization
 from veilset.errors import InvalidInput
 
 MEMBERS = [f"user{number}" for number in range(700)]

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilset.core.elements.hashing import digests, positions
-from veilset.core.encodings.bitset import set_bits
+from harness.shapes import FilterParameters
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom.bitset import set_bits
+from veilset.core.encodings.bloom.comparison import JointCounts, PairedReleases, count_joint_bits
+from veilset.core.encodings.bloom.positions import positions
 from veilset.core.estimates.bounded_interval import Estimate
-from veilset.core.estimates.comparison import Comparison, JointCounts, PairedReleases, count_joint_bits
-from veilset.core.params import FilterParameters
+from veilset.core.estimates.results import Comparison
 from veilset.errors import InvalidInput
 
 SURE = 1e-12  # a flip probability that never strikes
@@ -29,7 +31,7 @@ def vector(shape: FilterParameters, numbers: range) -> np.ndarray:
 
 
 def compare(shape: FilterParameters, flips: tuple[float, float], counts: JointCounts) -> Comparison:
-    return PairedReleases(shape, flips, counts, 0.95).compare()
+    return PairedReleases(shape.bits, shape.hashes, flips, counts, 0.95).compare()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_overfull_vectors_have_no_upper_end(common: int) -> None:
         rng = np.random.default_rng(seed)
         left, right = (bits ^ (rng.random(1000) < 0.1) for bits in raw)
         counts = JointCounts(int(left.sum()), int(right.sum()), int((left & right).sum()))
-        found = PairedReleases(shape, (0.1, 0.1), counts, 1 - 1e-9).compare()
+        found = PairedReleases(shape.bits, shape.hashes, (0.1, 0.1), counts, 1 - 1e-9).compare()
         for estimate in (found.left, found.right, found.union):
             assert 0 < estimate.low < 2000
             assert math.isinf(estimate.high)
@@ -140,7 +142,9 @@ def test_the_intersection_is_told_from_three_deviations_on() -> None:
         (8.0, 0.9999999, True),
     ):
         ones = round(9000 - far * deviation)
-        found = PairedReleases(shape, (0.1, 0.1), JointCounts(ones, 4000, 3600), confidence).compare()
+        found = PairedReleases(
+            shape.bits, shape.hashes, (0.1, 0.1), JointCounts(ones, 4000, 3600), confidence
+        ).compare()
         assert math.isfinite(found.intersection.high) == told, far
 
 
@@ -189,4 +193,4 @@ def test_parameters_out_of_range_are_refused() -> None:
         with pytest.raises(InvalidInput, match=r"^flips"):
             compare(FilterParameters(64, 1), flips, counts)
     with pytest.raises(InvalidInput, match=r"^confidence"):
-        PairedReleases(FilterParameters(64, 1), (0.1, 0.1), counts, 1.5)
+        PairedReleases(64, 1, (0.1, 0.1), counts, 1.5)

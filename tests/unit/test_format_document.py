@@ -13,13 +13,14 @@ from google.protobuf.descriptor import Descriptor
 
 import veilset
 from harness.releases import SIGNER, release_bytes
+from harness.shapes import FilterParameters
 from vectors.normalizing import WHITE_SPACE
 from vectors.reader import Release, read_release
 from veilset._reader import redis_keys
 from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
 from veilset.core.elements.keys import key_check
-from veilset.core.params import FilterParameters, HashScheme, Normalization
-from veilset.core.release.header import CHUNK_BYTES
+from veilset.core.encodings.interface import CHUNK_BYTES
+from veilset.core.params import HashScheme, Normalization
 from veilset.core.release.spec_text import FIELDS, MAX_CHARACTERS, VERSION_FIELD
 from veilset.v1 import parameters_pb2, release_pb2
 
@@ -91,7 +92,10 @@ def test_the_documents_reader_refuses_what_was_changed() -> None:
     ("heading", "descriptor"),
     [
         ("The protobuf message `ReleaseHeader`", release_pb2.ReleaseHeader.DESCRIPTOR),
-        ("`FilterParameters`:", parameters_pb2.FilterParameters.DESCRIPTOR),
+        ("`HashParameters`:", parameters_pb2.HashParameters.DESCRIPTOR),
+        ("`Encoding`:", parameters_pb2.Encoding.DESCRIPTOR),
+        ("`BloomParameters`:", parameters_pb2.BloomParameters.DESCRIPTOR),
+        ("`LinearParameters`:", parameters_pb2.LinearParameters.DESCRIPTOR),
         ("`PrivacyParameters`:", parameters_pb2.PrivacyParameters.DESCRIPTOR),
         ("`NoisyCount`:", release_pb2.NoisyCount.DESCRIPTOR),
         ("the protobuf message `SignedHeader`", release_pb2.SignedHeader.DESCRIPTOR),

@@ -15,12 +15,13 @@ import veilset
 from vectors import ed25519, generate
 from veilset._reader.release_file import read_manifest
 from veilset._service.spec import Spec
-from veilset.core.elements.hashing import digests, positions, unpack_digests
+from veilset.core.elements.hashing import digests, unpack_digests
 from veilset.core.elements.keys import key_check
 from veilset.core.elements.normalization import normalize
-from veilset.core.encodings import bitset
+from veilset.core.encodings.bloom import bitset
 from veilset.core.encodings.bloom.calibration import calibrate, flip_threshold
-from veilset.core.params import Adjacency, Calibration, FilterParameters, HashScheme, Normalization, PrivacyParameters
+from veilset.core.encodings.bloom.positions import positions
+from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
 from veilset.core.release.header import decode_header, encode_header
 from veilset.core.release.signing import key_id, sign_header
 from veilset.errors import InvalidInput
@@ -113,7 +114,7 @@ def test_calibration(row: dict[str, Any]) -> None:
         row["elements_per_user"],
         row["min_size"],
     )
-    found = calibrate(FilterParameters(row["bits"], row["hashes"]), privacy)
+    found = calibrate(row["bits"], row["hashes"], privacy)
     assert found.changed_bits == row["changed_bits"]
     if "threshold" in row:
         assert (found.epsilon0, found.threshold) == (row["epsilon0"], row["threshold"])
@@ -147,11 +148,11 @@ def test_release(name: str) -> None:
     flat = {
         "set_name": header.set_name,
         "sequence": header.sequence,
-        "bits": header.filter.bits,
-        "hashes": header.filter.hashes,
-        "scheme": header.filter.scheme,
-        "seed": header.filter.seed,
-        "key_check": header.filter.key_check,
+        "bits": header.encoding.dimensions()["bits"],
+        "hashes": header.encoding.dimensions()["hashes"],
+        "scheme": header.hashing.scheme,
+        "seed": header.hashing.seed,
+        "key_check": header.hashing.key_check,
         "normalization": header.normalization.versioned,
         "epsilon": header.privacy.epsilon,
         "delta": header.privacy.delta,
@@ -159,9 +160,9 @@ def test_release(name: str) -> None:
         "calibration": header.privacy.calibration,
         "elements_per_user": header.privacy.elements_per_user,
         "min_size": header.privacy.min_size,
-        "changed_bits": header.changed_bits,
-        "epsilon0": header.epsilon0,
-        "flip_threshold": header.flip_threshold,
+        "changed_bits": header.encoding.fields()["changed_bits"],
+        "flip_threshold": header.encoding.fields()["flip_threshold"],
+        "capacity": header.capacity,
         "created_at_us": header.created_at_us,
         "shared_seed": header.shared_seed,
         "count_value": header.count and header.count.value,
@@ -173,8 +174,8 @@ def test_release(name: str) -> None:
     assert view.contains_many(texts).tolist() == [row["member"] for row in told["answers"]]
     assert view.scores(texts) == pytest.approx([row["score"] for row in told["answers"]], rel=1e-9, abs=1e-9)
     assert 0 < sum(row["member"] for row in told["answers"]) < len(texts)
-    hashed = digests(normalize(texts, header.normalization), header.filter.scheme, header.filter.seed, key)
-    found = positions(hashed, header.filter.bits, header.filter.hashes)
+    hashed = digests(normalize(texts, header.normalization), header.hashing.scheme, header.hashing.seed, key)
+    found = positions(hashed, header.encoding.dimensions()["bits"], header.encoding.dimensions()["hashes"])
     assert found.tolist() == [row["positions"] for row in told["answers"]]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from veilset.core.estimates.joint_bits import Zeros, covariances, means_with_a_mark, sum_spread
+from veilset.core.encodings.bloom.joint_bits import Zeros, covariances, means_with_a_mark, sum_spread
 
 MOST_MARKS = 22
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import veilset
 from harness.releases import release_bytes, release_view
+from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests, pack_digests
 from veilset.core.elements.keys import AmbientKey, check_key, key_check
-from veilset.core.params import FilterParameters, HashScheme
+from veilset.core.params import HashParameters, HashScheme
 from veilset.errors import InvalidInput, NotComparable, WrongKey, from_reason
 
 KEYS = [bytes([number]) * 32 for number in (1, 2)]
@@ -80,23 +81,23 @@ def test_releases_of_two_secrets_are_not_compared() -> None:
 
 def test_without_a_check_value_any_secret_is_taken() -> None:
     """Sets from before there were check values; and an unkeyed scheme asks for none."""
-    check_key(replace(SHAPE, key_check=""), KEYS[1], "an old set")
-    assert check_key(FilterParameters(64, 1), AmbientKey(KEYS[1]), "an unkeyed set") is None
+    check_key(replace(SHAPE, key_check="").hashing, KEYS[1], "an old set")
+    assert check_key(HashParameters(), AmbientKey(KEYS[1]), "an unkeyed set") is None
     with pytest.raises(InvalidInput, match="absent for an unkeyed set"):
-        check_key(FilterParameters(64, 1), KEYS[1], "an unkeyed set")
+        check_key(HashParameters(), KEYS[1], "an unkeyed set")
     with pytest.raises(InvalidInput, match="secret bytes"):
-        check_key(SHAPE, b"short", "a set")
+        check_key(SHAPE.hashing, b"short", "a set")
 
 
 @pytest.mark.parametrize("value", ["0011", "00112233445566778", "00112233445566GG", "AABBCCDDEEFF0011", " " * 16])
 def test_a_malformed_check_value_is_refused(value: str) -> None:
     """By name."""
     with pytest.raises(InvalidInput, match=r"^key_check: must be 16 lower-case"):
-        FilterParameters(64, 1, HashScheme.BLAKE2B, 0, value)
+        HashParameters(HashScheme.BLAKE2B, 0, value)
     with pytest.raises(InvalidInput, match=r"^key_check: must be absent"):
-        FilterParameters(64, 1, HashScheme.MMH3, 0, value)
+        HashParameters(HashScheme.MMH3, 0, value)
 
 
 def test_the_check_value_is_signed() -> None:
     """It is part of the header, which comes back whole."""
-    assert release_view(MEMBERS, SHAPE, 6.0, key=KEYS[0]).header.filter == SHAPE
+    assert release_view(MEMBERS, SHAPE, 6.0, key=KEYS[0]).header.hashing == SHAPE.hashing

@@ -64,7 +64,7 @@ def test_a_number_is_found_by_itself_only() -> None:
         assert Seen(words=[text]).find_number(0.12345678)
     assert not Seen(words=[b"0.1299"]).find_number(0.12345678)
     nested = Seen()
-    nested.message(pb.CreateSetResponse(plan=pb.Plan(bits=4711, advantage=0.25)))
+    nested.message(pb.CreateSetResponse(plan=pb.Plan(bytes=4711, advantage=0.25)))
     assert nested.numbers >= {4711, 0.25}
     assert nested.find_number(4711)
     assert nested.find_number(0.25)

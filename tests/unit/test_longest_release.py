@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from harness.shapes import FilterParameters, parameters
 from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest, write_release
 from veilset._service.channel import _OPTIONS
 from veilset.core import compiled
-from veilset.core.elements.hashing import digests, positions
-from veilset.core.encodings import bitset
-from veilset.core.encodings.bloom import filter as bloom
-from veilset.core.encodings.bloom.calibration import calibrate
-from veilset.core.params import MAX_BITS, Adjacency, FilterParameters, Normalization, PrivacyParameters
-from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom import bitset, vectors
+from veilset.core.encodings.bloom.positions import positions
+from veilset.core.encodings.interface import CHUNK_BYTES
+from veilset.core.params import MAX_BITS, Adjacency, Normalization, PrivacyParameters
+from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import MAX_SIGNATURES, open_manifest, sign_header
 
 SHAPE = FilterParameters(MAX_BITS, 32, seed=7)
@@ -27,16 +28,14 @@ PRIVACY = PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE)
 
 def test_the_longest_manifest_passes() -> None:
     """131,072 hashes and as many signatures as are taken: through Redis, a file, and gRPC to veilset's clients."""
-    response = calibrate(SHAPE, PRIVACY)
     header = ReleaseHeader(
         set_name="x" * 63,
         sequence=1 << 62,
-        filter=SHAPE,
+        hashing=SHAPE.hashing,
+        encoding=parameters(SHAPE.bits, SHAPE.hashes, PRIVACY),
         privacy=PRIVACY,
         normalization=Normalization.EMAIL,
-        changed_bits=response.changed_bits,
-        epsilon0=response.epsilon0,
-        flip_threshold=response.threshold,
+        capacity=10**12,
         created_at_us=1_700_000_000_000_000,
         chunk_sha256=tuple(hashlib.sha256(bytes([i % 256])).digest() for i in range(MAX_BITS // 8 // CHUNK_BYTES)),
         total_nano_epsilon=1 << 60,
@@ -54,7 +53,9 @@ def test_the_longest_manifest_passes() -> None:
 
 
 @pytest.mark.parametrize("kernel", [False, True])
-def test_bits_of_the_longest_vector_are_set_where_they_belong(kernel: bool, tmp_path: Path) -> None:
+def test_bits_of_the_longest_vector_are_set_where_they_belong(
+    kernel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a sparse file of 128 GiB, by NumPy and by the compiled kernel where it can be had."""
     if kernel:
         pytest.importorskip("numba")
@@ -64,11 +65,12 @@ def test_bits_of_the_longest_vector_are_set_where_they_belong(kernel: bool, tmp_
     vector = np.memmap(path, dtype=np.uint8, mode="r+")
     hashed = digests([b"element %d" % number for number in range(100)], seed=7)
     if kernel:
-        from veilset.core.kernels import filter as kernels
+        from veilset.core.kernels import bloom as kernels
 
-        assert kernels.insert(vector, compiled.read_only(hashed), MAX_BITS, 2) == 100
+        kernels.insert(vector, compiled.read_only(hashed), MAX_BITS, 2)
     else:
-        assert bloom._insert_positions(vector, positions(hashed, MAX_BITS, 2)) == 100
+        monkeypatch.setattr(compiled, "kernels", lambda saved=0.0: None)
+        vectors.insert(vector, MAX_BITS, 2, hashed)
     expected = np.unique(positions(hashed, MAX_BITS, 2))
     assert int(expected.max()) > MAX_BITS * 0.9
     assert bitset.test_bits(vector, expected).all()

@@ -16,7 +16,8 @@ import mmh3
 import numpy as np
 import pytest
 
-from veilset.core.elements.hashing import digests, positions
+from veilset.core.elements.hashing import digests
+from veilset.core.encodings.bloom.positions import positions
 from veilset.core.params import HashScheme
 
 MASK = (1 << 64) - 1

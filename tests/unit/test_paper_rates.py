@@ -9,8 +9,9 @@ import pytest
 
 from veilset.core.encodings.bloom.accuracy import expected_fill, expected_ones_fraction
 from veilset.core.encodings.bloom.calibration import calibrate
-from veilset.core.encodings.bloom.decoding import Rule, make_decoder
-from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
+from veilset.core.encodings.bloom.law import reading_law
+from veilset.core.encodings.decoder import Rule, make_decoder
+from veilset.core.params import Adjacency, PrivacyParameters
 
 FIGURES = Path(__file__).parents[1] / "data" / "dpbloomfilter_error_rates.csv"
 PERCENTAGE_POINTS = 0.5
@@ -33,9 +34,9 @@ def test_prediction_meets_the_paper(row: dict[str, str]) -> None:
     flip_probability = 0.5
     if float(row["epsilon"]):
         privacy = PrivacyParameters(float(row["epsilon"]), float(row["delta"]), Adjacency.REPLACE_ONE, min_size=size)
-        flip_probability = calibrate(FilterParameters(bits, hashes), privacy).flip_probability
+        flip_probability = calibrate(bits, hashes, privacy).flip_probability
     ones_fraction = float(expected_ones_fraction(expected_fill(size, bits, hashes), flip_probability))
-    decoder = make_decoder(bits, hashes, flip_probability, ones_fraction, rule=Rule.ALL_ONES)
+    decoder = make_decoder(reading_law(bits, hashes, flip_probability, ones_fraction), rule=Rule.ALL_ONES)
     false_negatives = 100.0 * (1.0 - decoder.true_positive_rate)
     false_positives = 100.0 * decoder.false_positive_rate
     assert false_negatives == pytest.approx(float(row["false_negative_percent"]), abs=PERCENTAGE_POINTS)

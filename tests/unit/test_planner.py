@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
+from harness.shapes import evaluate, own
 from veilset.core.encodings.bloom.calibration import calibrate
-from veilset.core.encodings.bloom.decoding import Rule
-from veilset.core.encodings.bloom.planning.planner import (
+from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.encodings.bloom.planning.planner import plan
+from veilset.core.encodings.decoder import Rule
+from veilset.core.encodings.planning import (
     LargestTruePositiveRate,
     Objective,
     PlanRequest,
@@ -17,12 +20,8 @@ from veilset.core.encodings.bloom.planning.planner import (
     SmallestVector,
     alternatives,
     efficiency_curve,
-    evaluate,
-    plan,
-    rates_by_threshold,
-    textbook_setting,
 )
-from veilset.core.params import Adjacency, Calibration, FilterParameters, PrivacyParameters
+from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.errors import InvalidInput, PoorUtility
 
 SIZE = 1_000_000
@@ -44,53 +43,39 @@ def test_efficiency_floors(
     """The efficiencies that the service promises are reached under every calibration."""
     chosen = plan(PlanRequest(SIZE, promise(epsilon, calibration), bits_per_element=bits_per_element))
     assert chosen.efficiency >= efficiency
-    assert chosen.bits <= bits_per_element * SIZE
+    assert own(chosen).bits <= bits_per_element * SIZE
 
 
-@pytest.mark.parametrize(("epsilon", "textbook", "one_hash"), [(1.0, 0.009, 0.41), (3.0, 0.04, 0.80)])
-def test_textbook_setting_is_a_coin_toss(epsilon: float, textbook: float, one_hash: float) -> None:
+@pytest.mark.parametrize(("epsilon", "many_hashes", "one_hash"), [(1.0, 0.009, 0.41), (3.0, 0.04, 0.80)])
+def test_many_hashes_drown_in_noise(epsilon: float, many_hashes: float, one_hash: float) -> None:
     """At 8 bits per element k = 6 with the all-ones rule has next to no advantage, where one hash has nearly all."""
-    priced = textbook_setting(SIZE, promise(epsilon), 8 * SIZE)
-    assert priced.hashes == 6
-    assert priced.threshold == 6
-    assert priced.advantage == pytest.approx(textbook, abs=5e-4 if epsilon < 2 else 5e-3)
+    priced = evaluate(SIZE, promise(epsilon), 8 * SIZE, 6, rule=Rule.ALL_ONES)
+    assert priced.advantage == pytest.approx(many_hashes, abs=5e-4 if epsilon < 2 else 5e-3)
     assert evaluate(SIZE, promise(epsilon), 8 * SIZE, 1).advantage == pytest.approx(one_hash, abs=5e-3)
 
 
-def test_textbook_hashes_stay_in_range() -> None:
-    """Between 1 and 32, and within what the calibration can do for many elements per user."""
-    assert textbook_setting(SIZE, promise(1.0), SIZE // 8).hashes == 1
-    assert textbook_setting(1000, promise(1.0), 64_000).hashes == 32
-    assert textbook_setting(1000, replace(promise(1.0), elements_per_user=64), 64_000).hashes == 4
-
-
-def test_plan_fields_are_those_of_the_json_report() -> None:
-    """Names and order of the report, and each number against its definition."""
+def test_numbers_of_a_plan_agree_with_their_definitions() -> None:
+    """Noise from the calibration, limits from the promise as it is charged, bytes from bits."""
     privacy = promise(8.0)
     chosen = plan(PlanRequest(SIZE, privacy, max_bytes=SIZE))
-    assert list(asdict(chosen)) == [
-        "bits",
-        "hashes",
-        "epsilon0",
-        "flip_probability",
-        "changed_bits",
-        "threshold",
-        "true_positive_rate",
-        "false_positive_rate",
-        "advantage",
-        "advantage_limit",
-        "efficiency",
-        "attacker_accuracy_limit",
-        "bytes",
-    ]
-    response = calibrate(FilterParameters(chosen.bits, chosen.hashes), privacy)
-    assert (chosen.epsilon0, chosen.flip_probability) == (response.epsilon0, response.flip_probability)
-    assert chosen.changed_bits == response.changed_bits
+    response = calibrate(own(chosen).bits, own(chosen).hashes, privacy)
+    assert (own(chosen).flip_threshold, own(chosen).changed_bits) == (response.threshold, response.changed_bits)
     assert chosen.advantage == chosen.true_positive_rate - chosen.false_positive_rate
     assert chosen.advantage_limit == pytest.approx(math.tanh(4.0), abs=1e-9)
     assert chosen.efficiency == pytest.approx(chosen.advantage / chosen.advantage_limit)
     assert chosen.attacker_accuracy_limit == pytest.approx((1.0 + chosen.advantage_limit) / 2.0)
-    assert chosen.bytes == (chosen.bits + 7) // 8 <= SIZE
+    assert chosen.bytes == (own(chosen).bits + 7) // 8 <= SIZE
+    assert chosen.bits_per_element == 8 * chosen.bytes / SIZE
+    assert {"encoding", "bits", "hashes", "flip_probability", "efficiency", "bytes"} <= set(chosen.record())
+
+
+@pytest.mark.parametrize(("delta", "charged"), [(1e-9, 0.0), (0.1, 0.1)])
+def test_a_plan_without_credit_for_size_is_pure(delta: float, charged: float) -> None:
+    """N = W_max: the promise holds with δ = 0 whatever the hash does; where W is capped by δ it does not."""
+    privacy = PrivacyParameters(3.0, delta, Adjacency.REPLACE_ONE, min_size=SIZE)
+    chosen = evaluate(SIZE, privacy, SIZE, 2)
+    assert chosen.privacy.delta == charged
+    assert (chosen.privacy.calibration is WORST_CASE) == (charged == 0.0)
 
 
 def test_prediction_by_hand() -> None:
@@ -111,8 +96,8 @@ def test_without_a_limit_the_plan_is_frugal() -> None:
     chosen = plan(PlanRequest(SIZE, promise(1.0)))
     best = plan(PlanRequest(SIZE, promise(1.0), bits_per_element=64.0))
     assert chosen.advantage >= 0.99 * best.advantage
-    assert chosen.bits < 40 * SIZE
-    shorter = evaluate(SIZE, promise(1.0), int(chosen.bits * 0.999), chosen.hashes)
+    assert own(chosen).bits < 40 * SIZE
+    shorter = evaluate(SIZE, promise(1.0), int(own(chosen).bits * 0.999), own(chosen).hashes)
     assert shorter.advantage < 0.99 * best.advantage
 
 
@@ -135,8 +120,8 @@ def test_limits_of_an_objective_are_kept(objective: Objective, calibration: Cali
     again = evaluate(
         SIZE,
         privacy,
-        chosen.bits,
-        chosen.hashes,
+        own(chosen).bits,
+        own(chosen).hashes,
         max_false_positive_rate=limits.max_false_positive_rate,
         min_true_positive_rate=limits.min_true_positive_rate,
     )
@@ -151,14 +136,13 @@ def test_smallest_vector_is_the_smallest() -> None:
     chosen = plan(request)
     assert chosen.efficiency >= 0.9
     for hashes in range(1, 9):
-        assert evaluate(20_000, request.privacy, chosen.bits - 1, hashes).efficiency < 0.9
+        assert evaluate(20_000, request.privacy, own(chosen).bits - 1, hashes).efficiency < 0.9
 
 
 def test_all_ones_rule_is_kept() -> None:
     """The planner then chooses only m and k, and is never better than with free thresholds."""
     request = PlanRequest(SIZE, replace(promise(8.0), adjacency=Adjacency.REPLACE_ONE), bits_per_element=24.0)
     bound = plan(replace(request, rule=Rule.ALL_ONES))
-    assert bound.threshold == bound.hashes
     assert bound.advantage <= plan(request).advantage
 
 
@@ -168,9 +152,9 @@ def test_coverage_credit_can_make_a_shorter_vector_better() -> None:
     privacy = PrivacyParameters(1.0, 0.1, Adjacency.REPLACE_ONE, min_size=SIZE)
     credited = plan(PlanRequest(SIZE, privacy, bits_per_element=1.0))
     plain = plan(PlanRequest(SIZE, replace(privacy, min_size=1), bits_per_element=1.0))
-    assert (plain.bits, plain.changed_bits) == (SIZE, 2)
-    assert credited.bits < 0.9 * SIZE
-    assert credited.changed_bits == 1
+    assert (own(plain).bits, own(plain).changed_bits) == (SIZE, 2)
+    assert own(credited).bits < 0.9 * SIZE
+    assert own(credited).changed_bits == 1
     assert credited.advantage > 1.4 * plain.advantage
 
 
@@ -203,20 +187,9 @@ def test_alternatives_of_an_unlimited_request_start_from_the_plan() -> None:
 
 def test_efficiency_curve_leaves_out_impossible_sizes() -> None:
     """Ten elements in half a bit each do not fill the shortest vector; the others are planned."""
-    curve = efficiency_curve(PlanRequest(10, promise(3.0)), [0.5, 4.0, 16.0])
+    curve = efficiency_curve(BloomParameters, PlanRequest(10, promise(3.0)), [0.5, 4.0, 16.0])
     assert [size for size, _ in curve] == [4.0, 16.0]
     assert curve[0][1].efficiency < curve[1][1].efficiency
-
-
-def test_rates_by_threshold_contain_the_plan() -> None:
-    """From never to always, rising, with the plan's own test among them."""
-    chosen = plan(PlanRequest(SIZE, promise(8.0), bits_per_element=8.0))
-    mistaken, detected = rates_by_threshold(SIZE, chosen)
-    assert len(mistaken) == len(detected) == chosen.hashes + 2
-    assert (mistaken[0], detected[0], mistaken[-1], detected[-1]) == (0.0, 0.0, 1.0, 1.0)
-    place = chosen.hashes + 1 - chosen.threshold
-    assert mistaken[place] == pytest.approx(chosen.false_positive_rate, rel=1e-6)
-    assert detected[place] == pytest.approx(chosen.true_positive_rate, rel=1e-6)
 
 
 @pytest.mark.parametrize("calibration", [Calibration.W_QUANTILE, EXACT])

@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.shapes import evaluate, own
+from veilset.core.encodings import planning
 from veilset.core.encodings.bloom.calibration import calibrate
+from veilset.core.encodings.bloom.parameters import BloomParameters
 from veilset.core.encodings.bloom.planning import refinement as planning_refinement
 from veilset.core.encodings.bloom.planning.estimates import CalibrationEstimate, plannable_hashes
-from veilset.core.encodings.bloom.planning.planner import (
+from veilset.core.encodings.bloom.planning.planner import plan
+from veilset.core.encodings.planning import (
     LargestAdvantage,
     LargestTruePositiveRate,
     Objective,
@@ -21,11 +25,8 @@ from veilset.core.encodings.bloom.planning.planner import (
     PlanRequest,
     SmallestFalsePositiveRate,
     SmallestVector,
-    evaluate,
-    plan,
-    textbook_setting,
 )
-from veilset.core.params import MAX_HASHES, Adjacency, Calibration, FilterParameters, PrivacyParameters
+from veilset.core.params import MAX_HASHES, Adjacency, Calibration, PrivacyParameters
 from veilset.errors import PoorUtility
 
 ADD_REMOVE, REPLACE_ONE = Adjacency
@@ -118,7 +119,7 @@ def test_no_shorter_vector_reaches_the_efficiency(privacy: PrivacyParameters) ->
     chosen = plan(PlanRequest(30, privacy, objective=SmallestVector(0.6)))
     assert chosen.efficiency >= 0.6
     for hashes in range(1, 7):
-        for bits in range(8, chosen.bits):
+        for bits in range(8, own(chosen).bits):
             assert evaluate(30, privacy, bits, hashes).efficiency < 0.6, (bits, hashes, chosen)
 
 
@@ -148,18 +149,15 @@ def test_every_plan_is_sound(request_: PlanRequest) -> None:
     """Within its limit, calibrated as such a filter is, no better than the law allows, no worse than simple settings."""
     chosen = plan(request_)
     privacy = request_.privacy
-    assert 8 <= chosen.bits <= request_.limit_bits
-    assert 1 <= chosen.hashes <= MAX_HASHES
-    response = calibrate(FilterParameters(chosen.bits, chosen.hashes), privacy)
-    assert chosen.flip_probability == response.flip_probability
+    assert 8 <= own(chosen).bits <= request_.limit_bits
+    assert 1 <= own(chosen).hashes <= MAX_HASHES
+    response = calibrate(own(chosen).bits, own(chosen).hashes, privacy)
+    assert own(chosen).flip_threshold == response.threshold
     assert 0.0 <= chosen.false_positive_rate <= chosen.true_positive_rate <= 1.0
-    assert all(math.isfinite(value) for value in (chosen.epsilon0, chosen.efficiency, chosen.attacker_accuracy_limit))
+    assert all(math.isfinite(value) for value in (chosen.efficiency, chosen.attacker_accuracy_limit))
     worth = 0.99 if not request_.is_limited else 1.0
-    for simple in (
-        textbook_setting(request_.size, privacy, request_.limit_bits),
-        evaluate(request_.size, privacy, request_.limit_bits, 1),
-    ):
-        assert chosen.advantage >= worth * simple.advantage * (1.0 - 1e-3)
+    simple = evaluate(request_.size, privacy, request_.limit_bits, 1)
+    assert chosen.advantage >= worth * simple.advantage * (1.0 - 1e-3)
 
 
 @settings(max_examples=60, deadline=None)
@@ -171,7 +169,7 @@ def test_estimates_are_near_the_exact_calibration(request_: PlanRequest, hashes:
     if hashes not in plannable_hashes(privacy):
         return
     estimate = CalibrationEstimate(privacy).epsilon0(hashes, np.array([float(bits)]))[0]
-    response = calibrate(FilterParameters(bits, hashes), privacy)
+    response = calibrate(bits, hashes, privacy)
     exact = min(44.0, response.epsilon0)
     near = [exact]
     if privacy.calibration is QUANTILE:
@@ -184,9 +182,9 @@ def test_exact_calibrations_are_rationed(elements_per_user: int, monkeypatch: py
     """Tens of them for one element a user, a handful where each is expensive."""
     priced: list[int] = []
 
-    def counted(size: int, privacy: PrivacyParameters, bits: int, hashes: int, **options: object) -> Plan:
-        priced.append(hashes * privacy.elements_per_user)
-        return evaluate(size, privacy, bits, hashes, **options)  # type: ignore[arg-type]
+    def counted(parameters: BloomParameters, request: PlanRequest) -> Plan:
+        priced.append(parameters.hashes * request.privacy.elements_per_user)
+        return planning.evaluate(parameters, request)
 
     monkeypatch.setattr(planning_refinement, "evaluate", counted)
     privacy = PrivacyParameters(20.0, 0.1, ADD_REMOVE, EXACT, elements_per_user, 10**9)

@@ -8,16 +8,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import (
     Adjacency,
     Calibration,
-    FilterParameters,
+    HashParameters,
     HashScheme,
     Normalization,
     PrivacyParameters,
 )
 from veilset.core.release.header import (
-    CHUNK_BYTES,
     NoisyCount,
     ReleaseHeader,
     check_chunk,
@@ -35,17 +36,16 @@ VECTOR = np.arange(1000, dtype=np.uint32).view(np.uint8)
 HEADER = ReleaseHeader(
     set_name="customers",
     sequence=3,
-    filter=FilterParameters(bits=8 * len(VECTOR), hashes=2, scheme=HashScheme.MMH3, seed=7),
+    hashing=HashParameters(HashScheme.MMH3, 7),
+    encoding=BloomParameters(8 * len(VECTOR), 2, 1 << 62, 4),
     privacy=PrivacyParameters(3.0, 1e-9, Adjacency.ADD_REMOVE, Calibration.EXACT, 2, 10),
     normalization=Normalization.EMAIL,
-    changed_bits=4,
-    epsilon0=1.2,
-    flip_threshold=1 << 62,
+    capacity=1000,
     created_at_us=1_700_000_000_000_000,
     chunk_sha256=hash_chunks(split_chunks(VECTOR)),
     total_nano_epsilon=9_000_000_000,
     total_delta="3e-9",
-    count=NoisyCount(-2, "laplace", 1.0, 4, 0.5, 0.0),
+    count=NoisyCount(-2, "laplace", 1.0, 2, 0.5, 0.0),
 )
 KEY = Ed25519PrivateKey.generate()
 
@@ -65,10 +65,8 @@ def test_header_bytes_are_deterministic() -> None:
         ({"format_version": 2}, "format_version"),
         ({"set_name": "../x"}, "set_name"),
         ({"sequence": 0}, "sequence"),
-        ({"flip_threshold": 0}, "flip_threshold"),
-        ({"flip_threshold": (1 << 63) + 1}, "flip_threshold"),
-        ({"epsilon0": float("nan")}, "epsilon0"),
-        ({"epsilon0": 64.5}, "epsilon0"),
+        ({"capacity": 0}, "capacity"),
+        ({"capacity": 10**13}, "capacity"),
         ({"vector_bytes": 3999}, "vector_bytes"),
         ({"chunk_bytes": 1}, "chunk_bytes"),
         ({"chunk_sha256": [b"\0" * 32] * 2}, "chunk_sha256"),
@@ -77,8 +75,6 @@ def test_header_bytes_are_deterministic() -> None:
         ({"total_delta": "lots"}, "total_delta"),
         ({"created_at_us": -1}, "created_at_us"),
         ({"created_at_us": 2**63 - 1}, "created_at_us"),
-        ({"changed_bits": 0}, "changed_bits"),
-        ({"flip_threshold": 1}, "epsilon0"),
     ],
 )
 def test_inconsistent_headers_are_rejected_by_name(change: dict[str, object], check: str) -> None:
@@ -95,13 +91,37 @@ def test_inconsistent_headers_are_rejected_by_name(change: dict[str, object], ch
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("bits", 1 << 60), ("bits", 7), ("hashes", 0), ("hashes", 10**9), ("scheme", 9)]
+    ("field", "value"),
+    [
+        ("bits", 1 << 60),
+        ("bits", 7),
+        ("hashes", 0),
+        ("hashes", 10**9),
+        ("flip_threshold", 0),
+        ("flip_threshold", (1 << 63) + 1),
+        ("changed_bits", 0),
+    ],
 )
-def test_hostile_filter_parameters_are_rejected(field: str, value: int) -> None:
+def test_hostile_encodings_are_rejected(field: str, value: int) -> None:
     message = release_pb2.ReleaseHeader.FromString(encode_header(HEADER))
-    if field == "hashes":
-        value %= 1 << 32
-    setattr(message.filter, field, value)
+    setattr(message.encoding.bloom, field, value)
+    with pytest.raises(ReleaseRejected):
+        decode_header(message.SerializeToString())
+
+
+def test_an_unknown_encoding_is_refused_by_its_name() -> None:
+    message = release_pb2.ReleaseHeader.FromString(encode_header(HEADER))
+    message.encoding.other.family = "cuckoo"
+    with pytest.raises(ReleaseRejected, match=r"encoding: must be one of bloom.*cuckoo"):
+        decode_header(message.SerializeToString())
+    message.encoding.Clear()
+    with pytest.raises(ReleaseRejected, match="encoding"):
+        decode_header(message.SerializeToString())
+
+
+def test_a_hostile_hash_scheme_is_rejected() -> None:
+    message = release_pb2.ReleaseHeader.FromString(encode_header(HEADER))
+    message.hashing.scheme = 9  # type: ignore[assignment]
     with pytest.raises(ReleaseRejected):
         decode_header(message.SerializeToString())
 

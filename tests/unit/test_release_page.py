@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 import veilset
 from harness.programs import Finished
 from harness.releases import SIGNER, release_bytes, release_view
+from harness.shapes import FilterParameters
 from veilset._reader.view import View, make_view
 from veilset._report.chart import Curve, unit_chart
 from veilset._report.facts import describe_release
 from veilset._report.page import release_page
 from veilset.core.elements.keys import key_check
-from veilset.core.estimates.answer_curves import beliefs, operating_points
-from veilset.core.params import FilterParameters, HashScheme
+from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.estimates.answer_curves import operating_points, posterior_rows
+from veilset.core.params import HashScheme
 from veilset.core.release.header import NoisyCount
 
 KEY = bytes(range(32))
@@ -169,40 +171,41 @@ def test_the_state_of_key_and_signature_is_told() -> None:
 def test_a_release_that_says_nothing_has_a_page() -> None:
     """An overfull vector, a coin's noise: no division by zero, no infinite number in the JSON."""
     full = np.full(VIEW.header.vector_bytes, 255, dtype=np.uint8)
-    for vector, flips in ((full, VIEW.header.flip_threshold), (VIEW.vector, 1 << 63)):
+    for vector, flips in ((full, VIEW.header.encoding.fields()["flip_threshold"]), (VIEW.vector, 1 << 63)):
         view = changed(vector, flips)
         facts = describe_release(view, pinned=False)
         json.dumps(facts, allow_nan=False)
         text = release_page(view, pinned=False)
-        assert ("answers yes to nobody" in text) == (view.decoder.true_positive_rate == 0.0)
+        assert ("answers no to every question" in text) == (view.decoder.true_positive_rate == 0.0)
         Page(text)
 
 
 def changed(vector: NDArray[np.uint8], flips: int) -> View:
-    header = replace(VIEW.header, flip_threshold=flips)
+    assert isinstance(VIEW.header.encoding, BloomParameters)
+    header = replace(VIEW.header, encoding=replace(VIEW.header.encoding, flip_threshold=flips))
     return make_view(header, VIEW.manifest, vector, None)
 
 
 def test_the_curves_are_the_decoders() -> None:
-    """Their points hold the threshold in use; a belief of 0 or 1 stays; a yes never lowers it, a no never raises it."""
+    """Their points hold the test in use; a prior of 0 or 1 stays; a yes never lowers it, a no never raises it."""
     decoder = VIEW.decoder
     points = operating_points(decoder)
-    assert [point.threshold for point in points] == [5, 4, 3, 2, 1, 0]
-    assert (points[0].true_positive_rate, points[-1].false_positive_rate) == (0.0, 1.0)
-    in_use = next(point for point in points if point.threshold == decoder.threshold)
-    assert in_use.true_positive_rate == pytest.approx(decoder.true_positive_rate, abs=1e-3)
-    assert in_use.false_positive_rate == pytest.approx(decoder.false_positive_rate, abs=1e-3)
-    for belief in beliefs(decoder, [0.0, 0.01, 0.5, 1.0]):
-        low, high = sorted((belief.after_no_ones, belief.after_all_ones))
-        assert low <= belief.after_no <= belief.prior <= belief.after_yes <= high
-    (half,) = beliefs(decoder, [0.5])
+    assert [point.accepts_from for point in points] == ["never", "4 of 4", "3 of 4", "2 of 4", "1 of 4", "0 of 4"]
+    assert (points[0].true_positive_rate, points[-1].false_positive_rate) == pytest.approx((0.0, 1.0))
+    rates = (decoder.true_positive_rate, decoder.false_positive_rate)
+    assert any(
+        (point.true_positive_rate, point.false_positive_rate) == pytest.approx(rates, abs=1e-3) for point in points
+    )
+    for row in posterior_rows(decoder, [0.0, 0.01, 0.5, 1.0]):
+        assert row.smallest <= row.after_no <= row.prior <= row.after_yes <= row.largest
+    (half,) = posterior_rows(decoder, [0.5])
     expected = decoder.true_positive_rate / (decoder.true_positive_rate + decoder.false_positive_rate)
     assert half.after_yes == pytest.approx(expected)
 
 
 def test_a_bought_count_is_on_the_page() -> None:
     """With the law of its noise."""
-    header = replace(VIEW.header, count=NoisyCount(10_000, "laplace", 4.5, 4, 1.0, 0.0))
+    header = replace(VIEW.header, count=NoisyCount(10_000, "laplace", 4.5, 1, 1.0, 0.0))
     text = release_page(View(header, VIEW.manifest, VIEW.vector, VIEW.decoder, None), pinned=False)
     assert ("count.value", "10000") in Page(text).values
     assert "from its <data" in text
@@ -217,7 +220,7 @@ def test_the_command_writes_the_page(veilset_here: Callable[..., Finished], tmp_
     assert all(as_told(told[path]) == value for path, value in values)
     assert veilset_here(*command, page).out == f"wrote {page}\n"
     text = veilset_here("inspect", "golden-plain", "--release", release).out
-    for name in ("threshold", "advantage_limit", "size", "signature", "key_check", "belief", "yes from"):
+    for name in ("encoding", "advantage_limit", "size", "signature", "key_check", "prior", "yes from"):
         assert name in text
     assert "differentially private" in text
     assert veilset_here(*command, tmp_path / "nowhere" / "page.html").complaint().startswith(str(tmp_path / "nowhere"))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.params import Adjacency, Calibration, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.params import Adjacency, Calibration, HashParameters, Normalization, PrivacyParameters
 from veilset.core.privacy.budget import NANO, amount_text, charge_delta, format_delta, to_nano_epsilon
 from veilset.core.privacy.statement import accuracy_text, make_statement
 from veilset.core.release.header import NoisyCount, ReleaseHeader
@@ -17,12 +18,11 @@ from veilset.core.release.header import NoisyCount, ReleaseHeader
 HEADER = ReleaseHeader(
     set_name="s",
     sequence=2,
-    filter=FilterParameters(64, 1),
+    hashing=HashParameters(),
+    encoding=BloomParameters(64, 1, 1 << 62, 1),
     privacy=PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE),
     normalization=Normalization.NONE,
-    changed_bits=1,
-    epsilon0=1.0,
-    flip_threshold=1 << 62,
+    capacity=1,
     created_at_us=0,
     chunk_sha256=(b"\0" * 32,),
     total_nano_epsilon=2_000_000_000,

@@ -10,9 +10,10 @@ import pytest
 
 import veilset
 from harness.releases import release_bytes, release_view
+from harness.shapes import FilterParameters
+from veilset.core.encodings.bloom.overlap import ListReading, estimate_overlap
 from veilset.core.estimates.comparable import check_comparable
-from veilset.core.estimates.overlap import ListReading, estimate_overlap
-from veilset.core.params import FilterParameters, HashScheme, Normalization
+from veilset.core.params import HashScheme, Normalization
 from veilset.errors import InvalidInput, NotComparable, from_reason
 
 MEMBERS = [f"user{number}" for number in range(3000)]
@@ -40,7 +41,9 @@ def test_the_reading_is_of_all_positions() -> None:
     view = release_view(MEMBERS[:500], shape, 3.0)
     ones = int((view.scores(OWN) > 0).sum())
     reading = ListReading(len(OWN), ones, int(np.bitwise_count(view.vector).sum()))
-    assert view.overlap(OWN) == estimate_overlap(shape, view.header.flip_probability, reading)
+    assert view.overlap(OWN) == estimate_overlap(
+        shape.bits, shape.hashes, view.header.encoding.facts()["flip_probability"], reading
+    )
 
 
 def test_a_long_list_goes_through_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +120,9 @@ def test_every_difference_is_named() -> None:
 
 def test_a_release_is_not_compared_with_itself() -> None:
     """Its noise would pass for common elements; republished under another number, too."""
-    with pytest.raises(InvalidInput, match="the same noisy bits"):
+    with pytest.raises(InvalidInput, match="the same noisy vector"):
         VIEW.compare(VIEW)
-    with pytest.raises(InvalidInput, match="the same noisy bits"):
+    with pytest.raises(InvalidInput, match="the same noisy vector"):
         check_comparable(VIEW.header, replace(VIEW.header, sequence=2))
 
 

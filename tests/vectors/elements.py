@@ -86,6 +86,7 @@ LONG = [("x", 4096), ("x", 4097), ("é", 2048), ("é", 2049)]
 
 SPEC_FIELDS = {
     "size": 1_000_000,
+    "encoding": "bloom",
     "bits": 38_947_891,
     "hashes": 1,
     "scheme": "blake2b-1",
@@ -111,6 +112,7 @@ normalization = "email-1"
 adjacency = "replace-one"
 calibration = "exact"
 size = 1_000_000
+encoding = 'bloom'
 bits = 38947891
 hashes = 0x1
 seed = 4294967295

@@ -94,7 +94,7 @@ KEYED = Setting(
     key=KEY,
     shared_seed=True,
     signers=2,
-    count=field(1, -12) + field(2, "laplace") + field(3, 1.5) + field(4, 4) + field(5, 0.5) + field(6, 1e-17),
+    count=field(1, -12) + field(2, "laplace") + field(3, 1.5) + field(4, 1) + field(5, 0.5) + field(6, 1e-17),
 )
 
 
@@ -127,8 +127,9 @@ def _positions(setting: Setting, text: str) -> list[int]:
 def header(setting: Setting, vector: bytes) -> bytes:
     """The header's bytes, field by field."""
     check = key_check(setting.key) if setting.key else b""
-    shape = field(1, setting.bits) + field(2, setting.hashes) + field(3, setting.scheme)
-    shape += field(4, setting.seed) + field(5, check)
+    hashing = field(1, setting.scheme) + field(2, setting.seed) + field(3, check)
+    bloom = field(1, setting.bits) + field(2, setting.hashes)
+    bloom += field(3, threshold(setting.epsilon0)) + field(4, setting.changed_bits)
     promise = field(1, setting.epsilon) + field(2, setting.delta) + field(3, setting.adjacency)
     promise += field(4, setting.calibration) + field(5, setting.users) + field(6, 1)
     chunks = [vector[start : start + CHUNK_BYTES] for start in range(0, len(vector), CHUNK_BYTES)]
@@ -136,20 +137,19 @@ def header(setting: Setting, vector: bytes) -> bytes:
         field(1, 1),
         field(2, setting.name),
         field(3, setting.sequence),
-        field(4, shape),
-        field(5, promise),
-        field(6, setting.profile),
-        field(7, setting.changed_bits),
-        field(8, setting.epsilon0),
-        field(9, threshold(setting.epsilon0)),
-        field(10, CREATED_AT_US),
-        field(11, CHUNK_BYTES),
-        *(field(12, hashlib.sha256(chunk).digest()) for chunk in chunks),
-        field(13, len(vector)),
-        field(14, setting.count),
-        field(15, round(setting.epsilon * 10**9) * setting.sequence),
-        field(16, "0.000001" if setting.delta else "0"),
-        field(17, setting.shared_seed),
+        field(4, hashing),
+        field(5, field(1, bloom)),
+        field(6, promise),
+        field(7, setting.profile),
+        field(8, CREATED_AT_US),
+        field(9, CHUNK_BYTES),
+        *(field(10, hashlib.sha256(chunk).digest()) for chunk in chunks),
+        field(11, len(vector)),
+        field(12, len(setting.members)),
+        field(13, setting.count),
+        field(14, round(setting.epsilon * 10**9) * setting.sequence),
+        field(15, "0.000001" if setting.delta else "0"),
+        field(16, setting.shared_seed),
     ]
     return b"".join(fields)
 
@@ -198,8 +198,8 @@ def fields_told(setting: Setting) -> dict[str, Any]:
         "elements_per_user": setting.users,
         "min_size": 1,
         "changed_bits": setting.changed_bits,
-        "epsilon0": setting.epsilon0,
         "flip_threshold": threshold(setting.epsilon0),
+        "capacity": len(setting.members),
         "created_at_us": CREATED_AT_US,
         "shared_seed": setting.shared_seed,
         "count_value": -12 if setting.count else None,

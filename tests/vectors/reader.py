@@ -81,24 +81,32 @@ class Release:
         assert isinstance(value, bytes)
         return parse(value)
 
+    def bloom(self, field: int) -> int:
+        """An integer field of the Bloom parameters."""
+        own = self.message(5).get(1, [b""])[-1]
+        assert isinstance(own, bytes)
+        value = parse(own).get(field, [0])[-1]
+        assert isinstance(value, int)
+        return value
+
     def ask(self, text: str, key: bytes = b"") -> Answer | None:
         """None for what is no element."""
-        element = normalize(PROFILES[self.number(6)], text)
+        element = normalize(PROFILES[self.number(7)], text)
         if element is None:
             return None
-        bits, hashes, scheme = (self.number(field, of=4) for field in (1, 2, 3))
-        check = self.message(4).get(5, [b""])[-1]
+        bits, hashes, scheme = self.bloom(1), self.bloom(2), self.number(1, of=4)
+        check = self.message(4).get(3, [b""])[-1]
         if check and check != key_check(key):
             raise ValueError("the wrong secret")
-        hashed = digest(SCHEMES[scheme], self.number(4, of=4), key, element)
+        hashed = digest(SCHEMES[scheme], self.number(2, of=4), key, element)
         places = set(positions(hashed, bits, hashes))
         ones = sum(bit(self.vector, place) for place in places)
         score = self._score(ones, len(places))
         return Answer(ones, len(places), score, score > 0)
 
     def _score(self, ones: int, distinct: int) -> float:
-        flip = self.number(9) / 2.0**64
-        share = self.ones / self.number(1, of=4)
+        flip = self.bloom(3) / 2.0**64
+        share = self.ones / self.bloom(1)
         if share >= 1 - flip:
             return 0.0
         one = min(max(share, flip), 1 - flip)
@@ -117,11 +125,11 @@ def read_release(file: bytes, trusted: bytes) -> Release:
     if not any(_signed(signature, encoded, trusted) for signature in manifest.get(2, [])):
         raise ValueError("not signed by the trusted key")
     release = Release(parse(encoded), vector, sum(byte.bit_count() for byte in vector))
-    bits, size, chunk = release.number(1, of=4), release.number(13), release.number(11)
+    bits, size, chunk = release.bloom(1), release.number(11), release.number(9)
     if release.number(1) != 1 or size != (bits + 7) // 8 or len(vector) != size or chunk != 1 << 20:
         raise ValueError("of another format, or of another length")
     hashes = [hashlib.sha256(vector[start : start + chunk]).digest() for start in range(0, size, chunk)]
-    if hashes != release.header.get(12):
+    if hashes != release.header.get(10):
         raise ValueError("a chunk does not match its hash")
     if any(bit(vector, place) for place in range(bits, 8 * size)):
         raise ValueError("padding bits are set")

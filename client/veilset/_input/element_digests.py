@@ -13,7 +13,7 @@ from veilset.core.elements.hashing import digests
 from veilset.core.elements.normalization import Element, normalize
 from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.elements.packed_hashing import packed_digests
-from veilset.core.params import FilterParameters, HashParameters, Normalization
+from veilset.core.params import HashParameters, Normalization
 from veilset.errors import InvalidInput
 
 SHOWN = 10
@@ -55,7 +55,7 @@ class InvalidElements:
 
 
 def digest_batches(
-    elements: Iterable[Element], hashing: HashParameters | FilterParameters, profile: Normalization, key: bytes | None
+    elements: Iterable[Element], hashing: HashParameters, profile: Normalization, key: bytes | None
 ) -> Iterator[NDArray[np.uint64]]:
     """Digests of the normalised elements, batch by batch, each uint64 (n,), in bounded memory.
 
@@ -74,7 +74,7 @@ def digest_batches(
 def digest_batch(
     batch: Batch,
     start: int,
-    hashing: HashParameters | FilterParameters,
+    hashing: HashParameters,
     profile: Normalization,
     key: bytes | None,
     invalid: InvalidElements | None = None,

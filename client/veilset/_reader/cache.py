@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from veilset._reader.fetching import CheckedRelease, Demands, checked_chunks, open_header
 from veilset._reader.release_file import write_release
 from veilset._reader.sources import FileSource, ReleaseSource
+from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import check_name
-from veilset.core.release.header import CHUNK_BYTES
 from veilset.errors import InvalidInput, NotFound, ReleaseRejected, StateCorrupted, StorageFull
 
 KEPT_RELEASES = 2

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale, tell_if_ahead
 from veilset._reader.sources import ReleaseSource
 from veilset._service.spec import Spec
-from veilset.core.encodings import bitset
 from veilset.core.params import check_name
 from veilset.core.release.header import ReleaseHeader, check_chunk
 from veilset.core.release.signing import open_manifest
@@ -140,6 +139,6 @@ def checked_chunks(source: ChunkSource, header: ReleaseHeader) -> Iterator[bytes
         if not chunk:
             raise NotFound(f"{name}: chunk {index} is gone; open the set again", check="chunk")
         check_chunk(header, index, chunk)
-        if index == last and chunk[-1] & ~bitset.last_byte_mask(header.filter.bits):
+        if index == last and chunk[-1] & header.encoding.padding:
             raise ReleaseRejected(f"{name}: padding bits are set", check="padding")
         yield chunk

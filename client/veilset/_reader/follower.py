@@ -26,7 +26,7 @@ from veilset._reader.set_releases import Found, SetReleases
 from veilset._reader.sources import RedisSource
 from veilset._reader.view import View
 from veilset._service.spec import Spec
-from veilset.core.encodings.bloom.decoding import Rule
+from veilset.core.encodings.decoder import Rule
 from veilset.errors import InvalidInput, Unavailable, VeilsetError
 from veilset.forks import OneProcess
 from veilset.jitter import jitter

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from veilset._reader.view import View
 from veilset.core.elements.normalization import Element
 from veilset.core.estimates.decision import Check
-from veilset.core.estimates.overlap import Overlap
+from veilset.core.estimates.results import Overlap
 
 
 class Questions(ABC):

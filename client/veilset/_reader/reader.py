@@ -12,7 +12,7 @@ from veilset._reader.set_releases import Found, SetReleases
 from veilset._reader.sources import is_url, open_file
 from veilset._reader.view import View, make_view
 from veilset._service.spec import Spec
-from veilset.core.encodings.bloom.decoding import Rule
+from veilset.core.encodings.decoder import Rule
 from veilset.errors import InvalidInput
 
 __all__ = ["View", "open_view"]
@@ -42,7 +42,7 @@ def open_view(
     files that processes of this machine map together, and the highest sequence seen is remembered: an older release is
     refused from then on, and while Redis is away or empty the newest one kept answers (`View.offline` says so).
     rule, max_false_positive_rate, min_true_positive_rate: how to choose the threshold, see
-    `core.encodings.bloom.decoding.make_decoder`. key: the secret of a keyed scheme. spec: what was agreed on; a release
+    `core.encodings.decoder.make_decoder`. key: the secret of a keyed scheme. spec: what was agreed on; a release
     that means something else by its bits is refused. Raises InvalidInput, NotComparable (with a spec), WrongKey, NotFound,
     Unavailable, ReleaseRejected, StaleRelease, PoorUtility, StateCorrupted and StorageFull (with a cache_dir).
     """
@@ -65,7 +65,7 @@ def open_view(
 
 
 def view_of(found: Found, key: bytes | None, decision: dict[str, Any]) -> View:
-    """A view of what was found; ``decision``: rule and limits of `core.encodings.bloom.release_decoder.make_release_decoder`."""
+    """A view of what was found; ``decision``: rule and limits of `core.encodings.decoder.make_decoder`."""
     release = found.release
     view = make_view(release.header, release.manifest, release.vector, key, **decision)
     view.offline = found.offline

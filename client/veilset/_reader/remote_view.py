@@ -1,9 +1,9 @@
 """Asking a release in Redis without downloading it: for a few elements, where two things may be given up.
 
-Redis, and whoever watches it, sees the positions asked for, and so can test elements of its own against what was asked: this
-mode keeps no secret of the queries. And the bits cannot be checked: hashes are of whole chunks. The header is checked as
-always (signature, set, place, sequence, age), so name, parameters and error rates are those the service signed; the bits
-are whatever Redis says they are.
+Redis, and whatever watches it, sees which bytes are asked for, and so can test elements of its own against them: this mode
+keeps no secret of the queries. And the bytes cannot be checked: hashes are of whole chunks. The header is checked as always
+(signature, set, place, sequence, age), so name, parameters and error rates are those the service signed; the bytes are
+whatever Redis says they are.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from types import TracebackType
 
-import numpy as np
-from numpy.typing import NDArray
-
 from veilset._input import columns
 from veilset._input.element_digests import digest_batch
 from veilset._reader.age import ReleaseAge
-from veilset._reader.answers import Answers, Reading
+from veilset._reader.answers import Answers
 from veilset._reader.fetching import make_demands, open_header, refuse_older
 from veilset._reader.redis_client import RedisClient, connect_redis
-from veilset._reader.remote_bits import PIPELINE_COMMANDS, RemoteBits
+from veilset._reader.remote_vector import RemoteVector
 from veilset._reader.sources import RedisSource
+from veilset._reader.view import release_decoder
 from veilset._service.spec import Spec
-from veilset.core.elements.hashing import positions
 from veilset.core.elements.keys import check_key
 from veilset.core.elements.normalization import Element
-from veilset.core.encodings.bloom.decoding import Decoder, Rule, count_ones_per_element
-from veilset.core.encodings.bloom.release_decoder import make_release_decoder
+from veilset.core.encodings.decoder import Decoder, Rule
+from veilset.core.encodings.interface import Readings
 from veilset.core.params import check_name
 from veilset.core.release.header import ReleaseHeader
 
+_BATCH = 1024
+
 
 class RemoteView(Answers):
-    """One release in Redis, asked bit by bit; made by `veilset.remote`, used as a context manager. Thread-safe.
+    """One release in Redis, asked byte by byte; made by `veilset.remote`, used as a context manager. Thread-safe.
 
-    **Redis sees the positions asked for, and the bits cannot be checked**: see `veilset.remote`. header, decoder: as of `View`.
+    **Redis sees which bytes are asked for, and they cannot be checked**: see `veilset.remote`. header, decoder: as of `View`.
     Every question raises Unavailable while Redis is away, NotFound once the release has expired, and InvalidInput.
     """
 
@@ -44,7 +43,7 @@ class RemoteView(Answers):
         self.header = header
         self.decoder = decoder
         self._client = client
-        self._bits = RemoteBits(client, header)
+        self._vector = RemoteVector(client, header)
         self._key = key
         self._age = ReleaseAge(header.created_at_us)
 
@@ -53,19 +52,14 @@ class RemoteView(Answers):
         """As `View.age_seconds`."""
         return self._age.seconds
 
-    def _read(self, elements: Iterable[Element]) -> Iterator[Reading]:
-        return ((ones, distinct) for _, ones, distinct in self.read_batches(elements))
+    def _read(self, elements: Iterable[Element]) -> Iterator[Readings]:
+        return (readings for _, readings in self.read_batches(elements))
 
-    def read_batches(
-        self, elements: Iterable[Element], start: int = 0
-    ) -> Iterator[tuple[list[Element], NDArray[np.int64], NDArray[np.int64]]]:
-        """As `View.read_batches`, in smaller batches: one pipeline of GETBIT each."""
-        shape = self.header.filter
-        for batch in columns.batches(elements, max(1, PIPELINE_COMMANDS // shape.hashes)):
-            hashed = digest_batch(batch, start, shape, self.header.normalization, self._key)
-            found = positions(hashed, shape.bits, shape.hashes)
-            ones, distinct = count_ones_per_element(found, self._bits.test_bits(found))
-            yield batch, ones, distinct
+    def read_batches(self, elements: Iterable[Element], start: int = 0) -> Iterator[tuple[list[Element], Readings]]:
+        """As `View.read_batches`, in smaller batches."""
+        for batch in columns.batches(elements, _BATCH):
+            hashed = digest_batch(batch, start, self.header.hashing, self.header.normalization, self._key)
+            yield batch, self.header.encoding.read(self._vector, hashed)
             start += len(batch)
 
     def close(self) -> None:
@@ -97,10 +91,11 @@ def remote(
 ) -> RemoteView:
     """Ask a release in Redis about a few elements without downloading it; use the result as a context manager.
 
-    What is given up against `veilset.open`: **Redis sees the positions asked for**, so whoever runs or watches it learns about
-    the queries what it could learn from their hashes; and **the bits cannot be checked**, since hashes are of whole chunks: a
-    Redis that lies about bits decides the answers. The header is checked as always. Cost: one BITCOUNT a MiB of the vector when
-    opened, then one GETBIT a position, pipelined. It stays with its release; once that has expired, NotFound says to open again.
+    What is given up against `veilset.open`: **Redis sees which bytes are asked for**, so whoever runs or watches it learns about
+    the queries what it could learn from their hashes; and **the bytes cannot be checked**, since hashes are of whole chunks: a
+    Redis that lies about them decides the answers. The header is checked as always. Cost: what the encoding needs to know its
+    law when opened (bloom: one BITCOUNT a MiB), then a few GETRANGE an element, pipelined. It stays with its release; once that
+    has expired, NotFound says to open again.
 
     Arguments and errors as of `veilset.open`.
     """
@@ -109,12 +104,12 @@ def remote(
         chosen = sequence or source.latest()
         refuse_older(set_name, chosen, min_sequence)
         header, _ = open_header(source, chosen, demands)
-    key = check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
+    key = check_key(header.hashing, key, f"{header.set_name}/{header.sequence}")
     client = connect_redis(url)
     try:
-        decoder = make_release_decoder(
+        decoder = release_decoder(
             header,
-            RemoteBits(client, header).count_ones() / header.filter.bits,
+            header.encoding.law(RemoteVector(client, header)),
             rule=rule,
             max_false_positive_rate=max_false_positive_rate,
             min_true_positive_rate=min_true_positive_rate,

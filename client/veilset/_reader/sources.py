@@ -12,7 +12,7 @@ from veilset._reader.redis_client import connect_redis
 from veilset._reader.redis_errors import transient
 from veilset._reader.redis_url import RedisUrl, parse_redis_url
 from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
-from veilset.core.release.header import CHUNK_BYTES
+from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.errors import NotFound, Unavailable
 
 MAX_POINTER_BYTES = 18

@@ -13,24 +13,22 @@ from numpy.typing import NDArray
 from veilset._input import columns
 from veilset._input.element_digests import digest_batch, digest_batches
 from veilset._reader.age import ReleaseAge
-from veilset._reader.answers import Answers, Reading
+from veilset._reader.answers import Answers
 from veilset._reader.distinct import DistinctDigests
 from veilset._reader.release_file import save_release
 from veilset.core.elements.keys import check_key
 from veilset.core.elements.normalization import Element
-from veilset.core.encodings import bitset
-from veilset.core.encodings.bloom.decoding import Decoder, Rule
-from veilset.core.encodings.bloom.readings import count_readings, readings_per_element
-from veilset.core.encodings.bloom.release_decoder import make_release_decoder
+from veilset.core.encodings.decoder import Decoder, Law, Rule, make_decoder
+from veilset.core.encodings.interface import MemoryVector, Readings
 from veilset.core.estimates.bounded_interval import check_confidence
-from veilset.core.estimates.comparable import check_comparable
-from veilset.core.estimates.comparison import Comparison, PairedReleases, count_joint_bits
+from veilset.core.estimates.comparable import check_comparable, name_of
 from veilset.core.estimates.decision import Check, decide
-from veilset.core.estimates.overlap import ListReading, Overlap, estimate_overlap
-from veilset.core.estimates.sizes import SizeEstimate, size_from_bits, size_from_count
+from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
+from veilset.core.estimates.sizes import size_from_count
+from veilset.core.privacy.limits import true_positive_limit
 from veilset.core.privacy.statement import Statement, make_statement
 from veilset.core.release.header import ReleaseHeader, split_chunks
-from veilset.errors import InvalidInput, VeilsetError
+from veilset.errors import InvalidInput, PoorUtility, VeilsetError
 
 BATCH = columns.BATCH
 
@@ -40,7 +38,8 @@ Candidate = TypeVar("Candidate", str, bytes, str | bytes)
 class View(Answers):
     """One checked release in memory. Immutable and thread-safe.
 
-    header: what the release says of itself. decoder: the threshold and the predicted error rates of the answers below.
+    header: what the release says of itself. decoder: which readings are taken for members', and the predicted error rates of
+    the answers below.
     offline: why Redis could not be asked, where the release is the newest of those kept here; else None.
 
     Elements come as any collection: a list, an iterator, a numpy array, a pandas or polars Series, an Arrow array. Answers
@@ -55,7 +54,7 @@ class View(Answers):
         self.header = header
         self.decoder = decoder
         self._manifest = manifest
-        self._vector = vector
+        self._vector = MemoryVector(vector)
         self._key = key
         self._age = ReleaseAge(header.created_at_us)
 
@@ -70,14 +69,14 @@ class View(Answers):
 
         Raises InvalidInput, and PoorUtility with what is possible and what it would take.
         """
-        decoder = make_release_decoder(
+        decoder = release_decoder(
             self.header,
-            self.decoder.ones_fraction,
+            self.decoder.law,
             rule=rule,
             max_false_positive_rate=max_false_positive_rate,
             min_true_positive_rate=min_true_positive_rate,
         )
-        view = View(self.header, self._manifest, self._vector, decoder, self._key)
+        view = View(self.header, self._manifest, self.vector, decoder, self._key)
         view.offline, view._age = self.offline, self._age
         return view
 
@@ -109,23 +108,19 @@ class View(Answers):
         lost = self._deciding(max_false_positive_rate)
         return (
             candidate
-            for batch, ones, distinct in lost.read_batches(candidates)
-            for candidate, member in zip(batch, lost.decoder.decide(ones, distinct).tolist(), strict=True)
+            for batch, readings in lost.read_batches(candidates)
+            for candidate, member in zip(batch, lost.decoder.decide(readings).tolist(), strict=True)
             if not member
         )
 
-    def read_batches(
-        self, elements: Iterable[Candidate], start: int = 0
-    ) -> Iterator[tuple[list[Candidate], NDArray[np.int64], NDArray[np.int64]]]:
-        """Batches of the elements, each with what `decoder` decides and scores by: ones and distinct positions, int64 (n,).
+    def read_batches(self, elements: Iterable[Candidate], start: int = 0) -> Iterator[tuple[list[Candidate], Readings]]:
+        """Batches of the elements, each with their readings, which `decoder` decides and scores by; integers (n,).
 
         start: position of the first element, for errors.
         """
         for batch in columns.batches(elements):
-            ones, distinct = self._count(
-                digest_batch(batch, start, self.header.filter, self.header.normalization, self._key)
-            )
-            yield batch, ones, distinct
+            hashed = digest_batch(batch, start, self.header.hashing, self.header.normalization, self._key)
+            yield batch, self._readings(hashed)
             start += len(batch)
 
     def check(
@@ -135,67 +130,59 @@ class View(Answers):
 
         prior: probability that it is in the set before its bits are read, in [0, 1]. The costs are those of treating a
         non-member as a member and a member as a non-member, in any one unit; see `core.estimates.decision.decide`. The
-        view's threshold plays no part. Raises InvalidInput.
+        view's own decision plays no part. Raises InvalidInput.
         """
-        ones, distinct = next(self._read([element]))
-        low, high = self.decoder.posteriors([0, int(distinct[0])], distinct.repeat(2), prior).tolist()
-        posterior = float(self.decoder.posteriors(ones, distinct, prior)[0])
-        return decide(posterior, (low, high), cost_false_positive, cost_false_negative)
+        reading = int(next(self._read([element]))[0])
+        posterior = float(self.decoder.posteriors(reading, prior))
+        possible = self.decoder.posteriors(self.decoder.law.alike(reading), prior)
+        extremes = (float(possible.min()), float(possible.max()))
+        return decide(posterior, extremes, cost_false_positive, cost_false_negative)
 
     def overlap(self, elements: Iterable[Element], confidence: float = 0.95) -> Overlap:
         """How many of an own list's elements are in the set, with an interval; repetitions in the list count once.
 
         Any iterable will do: memory stays bounded, beyond a million elements with the help of temporary files that hold
-        digests (`veilset._reader.distinct`). Formula and source: `core.estimates.overlap`. Raises InvalidInput.
+        digests (`veilset._reader.distinct`). Raises InvalidInput.
         """
         check_confidence(confidence)
-        found = ones = 0
+        law = self.decoder.law
+        found = np.zeros(len(law.scores), dtype=np.int64)
         with DistinctDigests() as distinct:
             for hashed in self._digests(elements):
                 distinct.add(hashed)
             for hashed in distinct.batches():
-                found += len(hashed)
-                ones += count_readings(self._vector, self.header.filter, hashed)
-        reading = ListReading(found, ones, self._ones)
-        return estimate_overlap(self.header.filter, self.header.flip_probability, reading, confidence)
+                found += np.bincount(self._readings(hashed), minlength=len(found))
+        return self.header.encoding.overlap(law, found, confidence)
 
     def compare(self, other: View, confidence: float = 0.95) -> Comparison:
         """Sizes, union, intersection and Jaccard index of the sets behind this release (left) and another (right).
 
-        All from the bits alone, each with an interval of its own; `core.estimates.comparison` has formula and source. Vectors
-        that may be full cannot tell how full: an upper end is infinite then, and the intersection [0, ∞). Raises
-        NotComparable, naming what differs and each side's value, unless bits, hashes, scheme, seed, secret (by its check
-        value) and normalisation are alike; InvalidInput if both are one release, whose noise would pass for agreement.
+        All from the vectors alone, each with an interval of its own. Vectors that may be full cannot show how full: an upper
+        end is infinite then, and the intersection [0, ∞). Raises NotComparable, naming what differs and each side's value,
+        unless encoding, dimensions, scheme, seed, secret (by its check value) and normalization are alike; Unsupported where
+        the encoding does not show it; InvalidInput if both are one release, whose noise would pass for agreement.
         """
         if not isinstance(other, View):
             raise InvalidInput("other", "a View, as veilset.open gives it", type(other).__name__)
         check_comparable(self.header, other.header)
         if None not in (self._key, other._key) and self._key != other._key:
             raise InvalidInput("key", "the same secret for both releases")
-        counts = count_joint_bits(self._vector, other._vector)
-        flips = (self.header.flip_probability, other.header.flip_probability)
-        return PairedReleases(self.header.filter, flips, counts, confidence).compare()
+        return self.header.encoding.compare((self._vector, other._vector), other.header.encoding, confidence)
 
     def _deciding(self, max_false_positive_rate: float | None) -> View:
         if max_false_positive_rate is None:
             return self
         return self.deciding(max_false_positive_rate=max_false_positive_rate)
 
-    def _read(self, elements: Iterable[Element]) -> Iterator[Reading]:
-        return map(self._count, self._digests(elements))
+    def _read(self, elements: Iterable[Element]) -> Iterator[Readings]:
+        return map(self._readings, self._digests(elements))
 
-    def _count(self, hashed: NDArray[np.uint64]) -> Reading:
-        """Ones and distinct positions of each digest."""
-        return readings_per_element(self._vector, self.header.filter, hashed)
+    def _readings(self, hashed: NDArray[np.uint64]) -> Readings:
+        return self.header.encoding.read(self._vector, hashed)
 
     def _digests(self, elements: Iterable[Element]) -> Iterator[NDArray[np.uint64]]:
         """Digests of the normalised elements, batch by batch."""
-        return digest_batches(elements, self.header.filter, self.header.normalization, self._key)
-
-    @property
-    def _ones(self) -> int:
-        """Ones of the noisy vector."""
-        return round(self.decoder.ones_fraction * self.header.filter.bits)
+        return digest_batches(elements, self.header.hashing, self.header.normalization, self._key)
 
     @property
     def statement(self) -> Statement:
@@ -206,7 +193,7 @@ class View(Answers):
         """How many distinct elements the release stands for, from its bought count if it has one, else from its bits."""
         if self.header.count is not None:
             return size_from_count(self.header, confidence)
-        return size_from_bits(self.header, self._ones, confidence)
+        return self.header.encoding.size(self._vector, confidence)
 
     @property
     def created_at(self) -> datetime:
@@ -226,11 +213,11 @@ class View(Answers):
     @property
     def vector(self) -> NDArray[np.uint8]:
         """The packed noisy bits, read-only; bit j is bit 7 - (j mod 8) of byte j // 8."""
-        return self._vector
+        return self._vector.array
 
     def save(self, path: str | Path) -> None:
         """Write the release to a file that `veilset.open` reads."""
-        save_release(Path(path), self._manifest, split_chunks(self._vector))
+        save_release(Path(path), self._manifest, split_chunks(self.vector))
 
 
 def make_view(
@@ -240,10 +227,27 @@ def make_view(
     key: bytes | None,
     **decision: Any,
 ) -> View:
-    """A view of a release whose parts are checked already; ``decision``: rule and limits of `make_release_decoder`.
+    """A view of a release whose parts are checked already; ``decision``: rule and limits of `make_decoder`.
 
     Raises WrongKey for a key that is not the release's.
     """
-    key = check_key(header.filter, key, f"{header.set_name}/{header.sequence}")
-    decoder = make_release_decoder(header, bitset.count_ones(vector) / header.filter.bits, **decision)
+    key = check_key(header.hashing, key, f"{header.set_name}/{header.sequence}")
+    decoder = release_decoder(header, header.encoding.law(MemoryVector(vector)), **decision)
     return View(header, manifest, vector, decoder, key)
+
+
+def release_decoder(header: ReleaseHeader, law: Law, **decision: Any) -> Decoder:
+    """`make_decoder` for a release; a refusal names it, and what no release under its promise could do."""
+    try:
+        return make_decoder(law, **decision)
+    except PoorUtility as refused:
+        message, details = refused.message.replace("this release", name_of(header)), dict(refused.details)
+        limit = decision.get("max_false_positive_rate")
+        if limit is not None:
+            privacy = header.privacy
+            most = float(true_positive_limit(privacy.epsilon, privacy.delta, limit))
+            details["true_positive_limit"] = f"{most:.4g}"
+            message += (
+                f". At epsilon {privacy.epsilon:g} no release of any size finds more than {most:.3%} of the members so"
+            )
+        raise PoorUtility(message, **details) from None

@@ -1,4 +1,4 @@
-"""The two charts of a release: its ROC curve under the limit of (ε, δ), and what an answer does to a belief."""
+"""The two charts of a release: its ROC curve under the limit of (ε, δ), and what an answer does to a prior."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from veilset._report.chart import Curve, unit_chart
-from veilset.core.encodings.bloom.accuracy import true_positive_limit
-from veilset.core.encodings.bloom.decoding import Decoder
-from veilset.core.estimates.answer_curves import beliefs
+from veilset.core.encodings.decoder import Decoder
+from veilset.core.estimates.answer_curves import posterior_rows
 from veilset.core.privacy.budget import amount_text
+from veilset.core.privacy.limits import true_positive_limit
 
 _GRID = [round(step / 100, 2) for step in range(101)]
 
 
 def roc_chart(facts: dict[str, Any]) -> str:
-    """Every threshold, the one in use, the limit, a coin."""
+    """Every test, the one in use, the limit, a coin."""
     rates = np.unique(np.concatenate([np.linspace(0.0, 1.0, 101), np.geomspace(1e-4, 1.0, 60)]))
     limit = true_positive_limit(facts["epsilon"], facts["delta"], rates)
     points = [(point["false_positive_rate"], point["true_positive_rate"]) for point in facts["roc"]]
@@ -29,15 +29,15 @@ def roc_chart(facts: dict[str, Any]) -> str:
         [
             Curve("a coin", "even", [(0.0, 0.0), (1.0, 1.0)]),
             Curve(f"limit of any test under {name}", "limit", list(zip(rates.tolist(), limit.tolist(), strict=True))),
-            Curve("this release, every threshold", "series-1", points, dots=True),
-            Curve(_rule(facts), "series-2", [in_use], line=False, dots=True, dot_size=6.5),
+            Curve("this release, every test", "series-1", points, dots=True),
+            Curve("in use", "series-2", [in_use], line=False, dots=True, dot_size=6.5),
         ],
     )
 
 
-def belief_chart(facts: dict[str, Any], decoder: Decoder) -> str:
-    """Posterior against prior, after a yes and after a no; and how far ε lets any observation move a belief."""
-    moved = beliefs(decoder, _GRID)
+def posterior_chart(facts: dict[str, Any], decoder: Decoder) -> str:
+    """Posterior against prior, after a yes and after a no; and how far ε lets any observation move it."""
+    moved = posterior_rows(decoder, _GRID)
     odds = float(np.exp(facts["epsilon"]))
     raised = [(prior, prior * odds / (prior * odds + 1.0 - prior)) for prior in _GRID]
     lowered = [(prior, prior / (prior + (1.0 - prior) * odds)) for prior in _GRID]
@@ -47,13 +47,9 @@ def belief_chart(facts: dict[str, Any], decoder: Decoder) -> str:
         "probability after the answer",
         [
             Curve("nothing learned", "even", [(0.0, 0.0), (1.0, 1.0)]),
-            Curve("after a yes", "series-1", [(belief.prior, belief.after_yes) for belief in moved]),
-            Curve("after a no", "series-2", [(belief.prior, belief.after_no) for belief in moved]),
+            Curve("after a yes", "series-1", [(row.prior, row.after_yes) for row in moved]),
+            Curve("after a no", "series-2", [(row.prior, row.after_no) for row in moved]),
             Curve(f"limit: odds times or divided by e^{facts['epsilon']:g} (δ aside)", "limit", raised),
             Curve("", "limit", lowered),
         ],
     )
-
-
-def _rule(facts: dict[str, Any]) -> str:
-    return f"in use: yes from {facts['threshold']} of {facts['hashes']} ones" if facts["hashes"] > 1 else "in use"

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from veilset._reader.view import View
-from veilset.core.encodings.bloom.accuracy import advantage_limit
-from veilset.core.estimates.answer_curves import beliefs, operating_points
+from veilset.core.estimates.answer_curves import operating_points, posterior_rows
 from veilset.core.estimates.bounded_interval import finite_or_none
 from veilset.core.privacy.budget import NANO
+from veilset.core.privacy.limits import advantage_limit
 from veilset.core.privacy.statement import make_statement
 from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import key_id, valid_signers
+from veilset.errors import Unsupported
 
 PRIORS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -24,12 +25,13 @@ def describe_header(header: ReleaseHeader) -> dict[str, object]:
         "set": header.set_name,
         "sequence": header.sequence,
         "created_at": datetime.fromtimestamp(header.created_at_us / 1e6, UTC).isoformat(timespec="seconds"),
-        "bits": header.filter.bits,
-        "hashes": header.filter.hashes,
-        "scheme": str(header.filter.scheme),
-        "seed": header.filter.seed,
+        "encoding": header.encoding.encoding,
+        **header.encoding.fields(),
+        **header.encoding.facts(),
+        "scheme": str(header.hashing.scheme),
+        "seed": header.hashing.seed,
         "shared_seed": header.shared_seed,
-        "key_check": header.filter.key_check or None,
+        "key_check": header.hashing.key_check or None,
         "normalization": header.normalization.versioned,
         "epsilon": header.privacy.epsilon,
         "delta": header.privacy.delta,
@@ -37,9 +39,7 @@ def describe_header(header: ReleaseHeader) -> dict[str, object]:
         "calibration": str(header.privacy.calibration),
         "elements_per_user": header.privacy.elements_per_user,
         "min_size": header.privacy.min_size,
-        "changed_bits": header.changed_bits,
-        "epsilon0": header.epsilon0,
-        "flip_probability": header.flip_probability,
+        "capacity": header.capacity,
         "total_epsilon": header.total_nano_epsilon / NANO,
         "total_delta": header.total_delta,
         "count": asdict(header.count) if header.count else None,
@@ -48,25 +48,33 @@ def describe_header(header: ReleaseHeader) -> dict[str, object]:
 
 
 def describe_release(view: View, *, pinned: bool) -> dict[str, Any]:
-    """`describe_header` and what the bits add: rates, curves, size, signatures. pinned: whether the view was opened with
+    """`describe_header` and what the vector adds: rates, curves, size, signatures. pinned: whether the view was opened with
     public keys to trust, one of which has then signed."""
     decoder, privacy = view.decoder, view.header.privacy
     limit = advantage_limit(privacy.epsilon, privacy.delta)
-    size = asdict(view.size())
     return describe_header(view.header) | {
         "bytes": view.header.vector_bytes,
-        "ones_fraction": decoder.ones_fraction,
-        "threshold": decoder.threshold,
+        **decoder.law.facts,
+        "saturated": decoder.saturated,
         "true_positive_rate": decoder.true_positive_rate,
         "false_positive_rate": decoder.false_positive_rate,
         "advantage": decoder.advantage,
         "advantage_limit": limit,
         "efficiency": decoder.advantage / limit,
         "roc": [asdict(point) for point in operating_points(decoder)],
-        "beliefs": [asdict(belief) for belief in beliefs(decoder, PRIORS)],
-        "size": size | {"high": finite_or_none(size["high"])},
+        "posteriors": [asdict(row) for row in posterior_rows(decoder, PRIORS)],
+        "size": _size(view),
         "signature": {
             "trusted": pinned,
             "keys": [{"key_id": key_id(key), "public_key": key.hex()} for key in valid_signers(view.manifest)],
         },
     }
+
+
+def _size(view: View) -> dict[str, Any] | None:
+    """None where the encoding does not show it."""
+    try:
+        found = asdict(view.size())
+    except Unsupported:
+        return None
+    return found | {"high": finite_or_none(found["high"])}

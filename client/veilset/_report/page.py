@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from veilset._reader.view import View
-from veilset._report.curves import belief_chart, roc_chart
+from veilset._report.curves import posterior_chart, roc_chart
 from veilset._report.facts import describe_release
 from veilset.core.estimates.bounded_interval import confidence_text
 
@@ -27,9 +27,10 @@ _PARAMETERS = {
     "set": "set",
     "sequence": "sequence",
     "created_at": "made at",
-    "bits": "bits (m)",
+    "encoding": "encoding",
+    "capacity": "elements it is made for",
+    "saturated": "vector saturated",
     "bytes": "bytes",
-    "hashes": "hashes (k)",
     "scheme": "scheme",
     "seed": "seed",
     "shared_seed": "seed known before the data",
@@ -40,16 +41,11 @@ _PARAMETERS = {
     "calibration": "calibration",
     "elements_per_user": "elements per user",
     "min_size": "promised least size",
-    "changed_bits": "changed bits reckoned with (N)",
-    "epsilon0": "ε of one bit (ε0)",
-    "flip_probability": "chance that a bit is flipped",
-    "threshold": "ones from which the answer is yes",
-    "ones_fraction": "share of ones among the noisy bits",
     "total_epsilon": "ε charged to the account so far",
     "total_delta": "δ charged to the account so far",
 }
 _COUNT = {
-    "value": "noisy count of ones",
+    "value": "noisy count of distinct digests",
     "mechanism": "noise of the count",
     "scale": "its scale",
     "sensitivity": "its sensitivity",
@@ -73,13 +69,13 @@ def release_page(view: View, *, pinned: bool, has_key: bool = False) -> str:
             f"<div><dt>{escape(text)}</dt><dd>{_share(name, facts[name])}</dd></div>" for name, text in _RATES.items()
         ),
         roc_chart=roc_chart(facts),
-        roc_table=_table("roc", ("threshold", "false_positive_rate", "true_positive_rate"), facts["roc"]),
-        belief_chart=belief_chart(facts, view.decoder),
-        belief_table=_table(
-            "beliefs", ("prior", "after_yes", "after_no", "after_all_ones", "after_no_ones"), facts["beliefs"]
+        roc_table=_table("roc", ("accepts_from", "false_positive_rate", "true_positive_rate"), facts["roc"]),
+        posterior_chart=posterior_chart(facts, view.decoder),
+        posterior_table=_table(
+            "posteriors", ("prior", "after_yes", "after_no", "largest", "smallest"), facts["posteriors"]
         ),
         size=_size(facts["size"]),
-        parameters=_parameters(facts),
+        parameters=_parameters(facts, view),
         signature=_signature(facts, has_key),
     )
 
@@ -105,13 +101,11 @@ def _share(path: str, value: float) -> str:
 
 def _worth(facts: Mapping[str, Any]) -> str:
     if facts["true_positive_rate"] == 0.0:
-        return "This release answers yes to nobody: its vector is overfull, or its ε too small."
+        return "This release answers no to every question: its vector is saturated, or its ε too small."
     yes, wrong = facts["true_positive_rate"], facts["false_positive_rate"]
-    hashes, least = facts["hashes"], facts["threshold"]
-    rule = "an element's bit reads 1" if hashes == 1 else f"at least {least} of an element's {hashes} bits read 1"
     return escape(
-        f"The answer is yes if {rule}. Of 1000 members about {1000 * yes:.0f} are answered yes, of 1000 others about "
-        f"{1000 * wrong:.0f}. No test of a release under this promise could do better than the dashed line."
+        f"Of 1000 members about {1000 * yes:.0f} are answered yes, of 1000 others about {1000 * wrong:.0f}. No test of a "
+        "release under this promise could do better than the dashed line."
     )
 
 
@@ -136,21 +130,28 @@ def _table(path: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]])
     return f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
 
 
-def _cell(path: str, value: int | float) -> str:
-    return _data(path, value) if isinstance(value, int) else _share(path, value)
+def _cell(path: str, value: str | float) -> str:
+    return _data(path, value) if isinstance(value, str) else _share(path, value)
 
 
-def _size(size: Mapping[str, Any]) -> str:
+def _size(size: Mapping[str, Any] | None) -> str:
+    if size is None:
+        return "The vector does not show its size; buy a noisy count with a release (publish --count-epsilon)."
     estimate, low = (_data(f"size.{name}", size[name], f"{size[name]:,.0f}") for name in ("estimate", "low"))
     source, sure = _data("size.source", size["source"]), confidence_text(size["confidence"])
     if size["high"] is None:
-        return f"At least {low} distinct elements at {sure}, from its {source}: the vector is overfull."
+        return f"At least {low} distinct elements at {sure}, from its {source}: the vector is saturated."
     high = _data("size.high", size["high"], f"{size['high']:,.0f}")
     return f"About {estimate} distinct elements, {low} to {high} at {sure} confidence, from its {source}."
 
 
-def _parameters(facts: Mapping[str, Any]) -> str:
-    rows = [(text, _data(name, facts[name], _grouped(name, facts[name]))) for name, text in _PARAMETERS.items()]
+def _parameters(facts: Mapping[str, Any], view: View) -> str:
+    encoding = view.header.encoding
+    own = {
+        name: name.replace("_", " ") for name in (encoding.fields() | encoding.facts() | dict(view.decoder.law.facts))
+    }
+    shown = _PARAMETERS | own
+    rows = [(text, _data(name, facts[name], _grouped(name, facts[name]))) for name, text in shown.items()]
     if facts["count"] is not None:
         rows += [(text, _data(f"count.{name}", facts["count"][name])) for name, text in _COUNT.items()]
     return _rows(rows)

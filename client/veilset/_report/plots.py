@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veilset.core.encodings.bloom.accuracy import true_positive_limit
-from veilset.core.encodings.bloom.planning.planner import (
-    Plan,
-    PlanRequest,
-    efficiency_curve,
-    rates_by_threshold,
-    textbook_setting,
-)
+from veilset.core.encodings import ENCODINGS
+from veilset.core.encodings.planning import Plan, PlanRequest, efficiency_curve, planned_decoder
+from veilset.core.estimates.answer_curves import operating_points
+from veilset.core.privacy.limits import true_positive_limit
 from veilset.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
 SIZES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
 """Bits per element at which the efficiency is drawn."""
 
-_PLAN, _TEXTBOOK, _LIMIT, _COIN = "#1f5fa8", "#c2571a", "#333333", "#999999"
+_PLAN, _OTHERS, _LIMIT, _COIN = "#1f5fa8", ("#c2571a", "#3f7f3f", "#7f3f7f"), "#333333", "#999999"
 
 
 def plot_plan(request: PlanRequest, chosen: Plan, path: Path) -> None:
@@ -33,9 +29,8 @@ def plot_plan(request: PlanRequest, chosen: Plan, path: Path) -> None:
 
 
 def draw_plan(request: PlanRequest, chosen: Plan) -> Figure:
-    """The plan's ROC curve under the limit that (ε, δ) sets, and efficiency against bits per element.
-
-    The textbook's setting is drawn beside the plan in both. Raises FailedPrecondition if matplotlib is missing.
+    """The plan's ROC curve under the limit that (ε, δ) sets, and every encoding's efficiency against bits per
+    element. Raises FailedPrecondition if matplotlib is missing.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -61,8 +56,10 @@ def _draw_roc(axes: Axes, request: PlanRequest, chosen: Plan) -> None:
     rates.sort()
     limit = true_positive_limit(privacy.epsilon, privacy.delta, rates)
     axes.plot(rates, limit, color=_LIMIT, linestyle="--", label="limit: TPR = $e^ε$·FPR + δ, and its mirror image")
-    mistaken, detected = rates_by_threshold(request.size, chosen)
-    axes.plot(mistaken, detected, color=_PLAN, marker=".", label=f"plan: k = {chosen.hashes}, every threshold")
+    points = operating_points(planned_decoder(chosen.parameters, request))
+    mistaken = [point.false_positive_rate for point in points]
+    detected = [point.true_positive_rate for point in points]
+    axes.plot(mistaken, detected, color=_PLAN, marker=".", label=f"{chosen.parameters.encoding}: every test")
     axes.plot(
         chosen.false_positive_rate,
         chosen.true_positive_rate,
@@ -70,17 +67,7 @@ def _draw_roc(axes: Axes, request: PlanRequest, chosen: Plan) -> None:
         marker="o",
         markersize=10,
         linestyle="",
-        label=f"plan: at least {chosen.threshold} of {chosen.hashes} ones",
-    )
-    textbook = textbook_setting(request.size, privacy, chosen.bits)
-    axes.plot(
-        textbook.false_positive_rate,
-        textbook.true_positive_rate,
-        color=_TEXTBOOK,
-        marker="s",
-        markersize=8,
-        linestyle="",
-        label=f"textbook: k = {textbook.hashes}, all ones",
+        label=f"plan: {chosen.parameters}",
     )
     axes.plot([0.0, 1.0], [0.0, 1.0], color=_COIN, linestyle=":", label="a coin")
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
@@ -90,24 +77,15 @@ def _draw_roc(axes: Axes, request: PlanRequest, chosen: Plan) -> None:
 
 
 def _draw_efficiency(axes: Axes, request: PlanRequest, chosen: Plan) -> None:
-    curve = efficiency_curve(request, SIZES)
-    sizes = [size for size, _ in curve]
-    textbook = [textbook_setting(request.size, request.privacy, plan.bits) for _, plan in curve]
-    axes.plot(sizes, [plan.efficiency for _, plan in curve], color=_PLAN, marker=".", label="best setting")
-    for size, plan in curve:
-        axes.annotate(
-            f"{plan.hashes}",
-            (size, plan.efficiency),
-            xytext=(0, 9),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
+    others = iter(_OTHERS)
+    for name, family in ENCODINGS.items():
+        curve = efficiency_curve(family, request, SIZES)
+        color = _PLAN if name == chosen.parameters.encoding else next(others)
+        axes.plot(
+            [size for size, _ in curve], [plan.efficiency for _, plan in curve], color=color, marker=".", label=name
         )
     axes.plot(
-        sizes, [plan.efficiency for plan in textbook], color=_TEXTBOOK, marker=".", label="textbook setting, all ones"
-    )
-    axes.plot(
-        chosen.bits / request.size,
+        chosen.bits_per_element,
         chosen.efficiency,
         color=_PLAN,
         marker="o",
@@ -118,6 +96,6 @@ def _draw_efficiency(axes: Axes, request: PlanRequest, chosen: Plan) -> None:
     axes.set_xscale("log", base=2)
     axes.set(xlabel="bits per element", ylabel="efficiency = advantage / limit", ylim=(-0.02, 1.08))
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:g}")
-    axes.set_title("Efficiency by size (numbers: hashes of the best setting)")
+    axes.set_title("Efficiency by size")
     axes.grid(alpha=0.25)
     axes.legend(loc="best", fontsize="small")

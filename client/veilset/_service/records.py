@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from veilset.core.params import Adjacency, FilterParameters, Normalization, PrivacyParameters
+from veilset.core.encodings.interface import Parameters
+from veilset.core.params import Adjacency, HashParameters, Normalization, PrivacyParameters
 from veilset.core.privacy.budget import NANO, format_delta, parse_delta
 from veilset.core.release import wire
 from veilset.core.release.header import ReleaseHeader, decode_header
@@ -17,7 +18,8 @@ class SetInfo:
     """A set as its owner made it."""
 
     name: str
-    filter: FilterParameters
+    hashing: HashParameters
+    encoding: Parameters
     privacy: PrivacyParameters
     normalization: Normalization
     account: str
@@ -80,7 +82,8 @@ def set_info(message: pb.MembershipSet) -> SetInfo:
     """Decode and check."""
     return SetInfo(
         name=message.name,
-        filter=wire.filter_from_proto(message.filter),
+        hashing=wire.hashing_from_proto(message.hashing),
+        encoding=wire.encoding_from_proto(message.encoding),
         privacy=wire.privacy_from_proto(message.privacy),
         normalization=wire.from_number("normalization", wire.NORMALIZATION, message.normalization),
         account=message.account,

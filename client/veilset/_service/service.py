@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from types import TracebackType
@@ -19,6 +19,7 @@ from veilset._service.rich_errors import from_rpc_error
 from veilset._service.upload import Upload, UploadOptions, UploadPart, UploadResult
 from veilset.core.elements.keys import key_check as compute_key_check
 from veilset.core.elements.normalization import Element
+from veilset.core.encodings import ENCODINGS, find_encoding
 from veilset.core.params import (
     MAX_PART,
     Adjacency,
@@ -45,6 +46,7 @@ from veilset.errors import (
 from veilset.forks import OneProcess
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
+from veilset.v1.parameters_pb2 import Encoding
 
 if TYPE_CHECKING:
     from veilset._service.spec import Spec
@@ -94,9 +96,10 @@ class Service:
         epsilon: float,
         adjacency: Adjacency | str,
         delta: float = 0.0,
-        bits: int = 0,
-        hashes: int = 0,
+        encoding: str = "",
         max_bytes: int = 0,
+        max_false_positive_rate: float = 0.0,
+        min_true_positive_rate: float = 0.0,
         calibration: Calibration | str | None = None,
         elements_per_user: int = 1,
         min_size: int = 1,
@@ -109,10 +112,13 @@ class Service:
         budget_epsilon: float = 0.0,
         budget_delta: float | None = None,
         allow_poor_utility: bool = False,
+        **dimensions: int,
     ) -> SetInfo:
-        """Create an empty set; the planner chooses bits and hashes where they are 0.
+        """Create an empty set; the planner chooses the dimensions of its encoding that are not given.
 
-        size: expected number of distinct elements. epsilon, delta, adjacency, elements_per_user: what each release
+        size: expected number of distinct elements. encoding: "bloom" (default) or "linear"; dimensions: by the names that
+        ``veilset plan`` shows, such as bits and hashes. max_bytes, max_false_positive_rate, min_true_positive_rate: limits
+        for the planner, at most one of the two rates; 0 for none. epsilon, delta, adjacency, elements_per_user: what each release
         promises. budget_epsilon: what all releases together may spend (default: one release). key: the secret of a
         keyed scheme, of which the service gets the check value only; key_check: that value, where the secret is elsewhere.
         Arguments as in `veilset.core.params`. Raises InvalidInput, WrongKey, AlreadyExists, PoorUtility.
@@ -133,14 +139,15 @@ class Service:
             elements_per_user=elements_per_user,
             min_size=min_size,
         )
-        with _fitting("size, bits, hashes, max_bytes, seed, account or a budget"):
+        with _fitting("size, a dimension, max_bytes, seed, account or a budget"):
             request = pb.CreateSetRequest(
                 name=check_name("name", name),
                 size=size,
                 privacy=wire.privacy_to_proto(privacy),
-                bits=bits,
-                hashes=hashes,
+                encoding=_encoding_message(encoding, dimensions),
                 max_bytes=max_bytes,
+                max_false_positive_rate=max_false_positive_rate,
+                min_true_positive_rate=min_true_positive_rate,
                 scheme=wire.to_number(wire.HASH_SCHEME, chosen_scheme),  # type: ignore[arg-type]
                 seed=seed,
                 key_check=bytes.fromhex(key_check),
@@ -171,7 +178,7 @@ class Service:
         size: expected number of distinct elements of this side, where it is not the spec's. key: the secret of a keyed
         scheme, to be checked against the spec here; not needed. The rest as `create_set`, and its errors.
         """
-        shape, privacy = spec.filter, spec.privacy
+        hashing, privacy = spec.hashing, spec.privacy
         return self.create_set(
             name,
             size=spec.size if size is None else size,
@@ -181,17 +188,17 @@ class Service:
             calibration=privacy.calibration,
             elements_per_user=privacy.elements_per_user,
             min_size=privacy.min_size,
-            bits=shape.bits,
-            hashes=shape.hashes,
-            scheme=shape.scheme,
-            seed=shape.seed,
+            encoding=spec.encoding.encoding,
+            scheme=hashing.scheme,
+            seed=hashing.seed,
             key=key,
-            key_check=shape.key_check,
+            key_check=hashing.key_check,
             normalization=spec.normalization,
             account=account,
             budget_epsilon=budget_epsilon,
             budget_delta=budget_delta,
             allow_poor_utility=allow_poor_utility,
+            **spec.encoding.dimensions(),
         )
 
     def get_set(self, name: str) -> SetInfo:
@@ -341,10 +348,15 @@ class Service:
         count_epsilon: float | None = None,
         count_delta: float = 0.0,
         although_pending: bool = False,
+        epsilon: float = 0.0,
+        encoding: str = "",
         timeout_seconds: float = 120.0,
+        **dimensions: int,
     ) -> Release:
         """Draw noise, charge the budget, publish. The same request_id returns the same release and charges nothing; with
-        another count than it had first it is refused.
+        another count, epsilon or encoding than it had first it is refused.
+
+        epsilon, encoding, dimensions: for this release in place of the set's, charged as they are; as in `create_set`.
 
         wait: until Redis holds it (the answer may still be "pending" where Redis stays away, with the reason in ``delayed_by``,
         and "lost" where its file was damaged before Redis had it). count_epsilon, count_delta: what to spend beside that on a
@@ -355,13 +367,15 @@ class Service:
         """
         check_name("set_name", name)
         request_id = request_id or secrets.token_hex(16)
-        with _fitting("request_id or a count's epsilon and delta"):
+        with _fitting("request_id, epsilon, a dimension or a count's epsilon and delta"):
             request = pb.PublishReleaseRequest(
                 set_name=name,
                 request_id=request_id,
                 no_wait=not wait,
                 count=None if count_epsilon is None else pb.CountPurchase(epsilon=count_epsilon, delta=count_delta),
                 although_pending=although_pending,
+                epsilon=epsilon,
+                encoding=_encoding_message(encoding, dimensions),
             )
         with _repeatable(request_id):
             return release_record(self._call(self._stub.PublishRelease, request, timeout_seconds).release)
@@ -464,6 +478,19 @@ def _repeatable(request_id: str) -> Iterator[None]:
             error.message += f"; repeat it with request id {request_id}, which never charges twice"
             error.args = (error.message,)
         raise
+
+
+def _encoding_message(name: str, dimensions: Mapping[str, int]) -> Encoding | None:
+    """What is asked of an encoding; the one that has the dimensions where none is named. Raises InvalidInput."""
+    if not name and not dimensions:
+        return None
+    families = [find_encoding(name)] if name else list(ENCODINGS.values())
+    for family in families:
+        if all(field in family.DIMENSIONS for field in dimensions):
+            return wire.dimensions_to_proto(family.encoding, dimensions)
+    known = [field for family in families for field in family.DIMENSIONS]
+    wrong = next(field for field in dimensions if not name or field not in known)
+    raise InvalidInput(wrong, "a dimension of the encoding, one of " + ", ".join(known))
 
 
 @contextmanager

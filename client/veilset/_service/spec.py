@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from veilset.core.elements.keys import key_check
-from veilset.core.encodings.bloom.planning import planner
-from veilset.core.estimates.comparable import check_alike, name_of
+from veilset.core.encodings import DEFAULT_ENCODING, ENCODINGS, find_encoding
+from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.planning import PlanRequest
+from veilset.core.estimates.comparable import check_alike, meaning, name_of
 from veilset.core.params import (
     MAX_SEED,
     MAX_SIZE,
     Adjacency,
     Calibration,
-    FilterParameters,
+    HashParameters,
     HashScheme,
     Normalization,
     PrivacyParameters,
@@ -39,7 +41,8 @@ class Spec:
     """What partners agree on. size: planned number of distinct elements of each side; the rest as in a set."""
 
     size: int
-    filter: FilterParameters
+    hashing: HashParameters
+    encoding: Parameters
     privacy: PrivacyParameters
     normalization: Normalization = Normalization.NONE
 
@@ -47,9 +50,9 @@ class Spec:
         check_integer("size", self.size, 1, MAX_SIZE)
         if self.privacy.min_size > self.size:
             raise InvalidInput("min_size", f"at most size ({self.size})", self.privacy.min_size)
-        keyed = self.filter.scheme is HashScheme.BLAKE2B
-        if keyed != bool(self.filter.key_check):
-            raise InvalidInput("key_check", f"{'given' if keyed else 'absent'} with scheme {self.filter.scheme}")
+        keyed = self.hashing.scheme is HashScheme.BLAKE2B
+        if keyed != bool(self.hashing.key_check):
+            raise InvalidInput("key_check", f"{'given' if keyed else 'absent'} with scheme {self.hashing.scheme}")
 
     @classmethod
     def plan(
@@ -62,14 +65,14 @@ class Spec:
         calibration: Calibration | str | None = None,
         elements_per_user: int = 1,
         min_size: int = 1,
-        bits: int = 0,
-        hashes: int = 0,
+        encoding: str = DEFAULT_ENCODING,
         max_bytes: int = 0,
         scheme: HashScheme | str = HashScheme.MMH3,
         key: bytes | None = None,
         normalization: Normalization | str = Normalization.NONE,
+        **dimensions: int,
     ) -> Spec:
-        """A new spec: bits and hashes from the planner where they are 0, a seed from the operating system.
+        """A new spec: dimensions from the planner where none is given, a seed from the operating system.
 
         calibration: default worst-case, since partners know the seed. key: the secret of a keyed scheme, of which the spec
         gets the check value. Other arguments as `Service.create_set`. Raises InvalidInput, PoorUtility.
@@ -82,15 +85,15 @@ class Spec:
             elements_per_user,
             min_size,
         )
-        if bool(bits) != bool(hashes):
-            raise InvalidInput("bits" if hashes else "hashes", "given together with the other, or neither")
-        if not bits:
-            planned = planner.plan(planner.PlanRequest(size, privacy, max_bytes=max_bytes or None))
-            bits, hashes = planned.bits, planned.hashes
+        family = find_encoding(encoding)
+        if dimensions:
+            parameters = family.calibrate(privacy, dimensions)
+        else:
+            parameters = family.plan(PlanRequest(size, privacy, max_bytes=max_bytes or None)).parameters
         chosen = check_choice("scheme", scheme, HashScheme)
         check = "" if key is None else key_check(key)
-        shape = FilterParameters(bits, hashes, chosen, secrets.randbelow(MAX_SEED + 1), check)
-        return cls(size, shape, privacy, check_choice("normalization", normalization, Normalization))
+        hashing = HashParameters(chosen, secrets.randbelow(MAX_SEED + 1), check)
+        return cls(size, hashing, parameters, privacy, check_choice("normalization", normalization, Normalization))
 
     @classmethod
     def parse(cls, text: str) -> Spec:
@@ -125,14 +128,14 @@ class Spec:
 
     def fields(self) -> dict[str, Any]:
         """All fields, flat, as the file names them."""
-        shape, privacy = self.filter, self.privacy
+        hashing, privacy = self.hashing, self.privacy
         return {
             "size": self.size,
-            "bits": shape.bits,
-            "hashes": shape.hashes,
-            "scheme": str(shape.scheme),
-            "seed": shape.seed,
-            "key_check": shape.key_check,
+            "encoding": self.encoding.encoding,
+            **self.encoding.dimensions(),
+            "scheme": str(hashing.scheme),
+            "seed": hashing.seed,
+            "key_check": hashing.key_check,
             "normalization": self.normalization.versioned,
             "adjacency": str(privacy.adjacency),
             "calibration": str(privacy.calibration),
@@ -143,9 +146,10 @@ class Spec:
         }
 
     def check_release(self, header: ReleaseHeader) -> None:
-        """Raise NotComparable, naming each side's value, unless a release means by its bits what the spec says."""
+        """Raise NotComparable, naming each side's value, unless a release means by its vector what the spec says."""
+        own = meaning(self.encoding, self.hashing, self.normalization)
         check_alike(
-            ("the spec", name_of(header)), (self.filter, header.filter), (self.normalization, header.normalization)
+            ("the spec", name_of(header)), (own, meaning(header.encoding, header.hashing, header.normalization))
         )
 
 
@@ -161,16 +165,19 @@ def _from_fields(fields: dict[str, Any]) -> Spec:
                 raise InvalidInput(
                     name, f"{only} with calibration {calibration}, which promises no more and takes no credit"
                 )
-    return Spec(
-        fields["size"],
-        FilterParameters(fields["bits"], fields["hashes"], scheme, fields["seed"], fields.get("key_check", "")),
-        PrivacyParameters(
-            fields["epsilon"],
-            fields["delta"],
-            check_choice("adjacency", fields["adjacency"], Adjacency),
-            calibration,
-            fields["elements_per_user"],
-            fields["min_size"],
-        ),
-        profile,
+    privacy = PrivacyParameters(
+        fields["epsilon"],
+        fields["delta"],
+        check_choice("adjacency", fields["adjacency"], Adjacency),
+        calibration,
+        fields["elements_per_user"],
+        fields["min_size"],
     )
+    family = find_encoding(fields["encoding"])
+    dimensions = {name: fields[name] for name in family.DIMENSIONS}
+    for other in ENCODINGS.values():
+        for name in other.DIMENSIONS:
+            if name in fields and name not in dimensions:
+                raise InvalidInput(name, f"absent with encoding {family.encoding}")
+    hashing = HashParameters(scheme, fields["seed"], fields.get("key_check", ""))
+    return Spec(fields["size"], hashing, family.calibrate(privacy, dimensions), privacy, profile)

@@ -89,9 +89,7 @@ def demo(path: str | None, state: Path, as_json: bool) -> None:
             "example": shlex.quote(lists.members[0].decode("utf-8", "replace")),
             "redis": _redis_keys(ready["redis"]),
             "budget": _budget(service),
-            "bits": release.header.filter.bits,
-            "hashes": release.header.filter.hashes,
-            "flip_probability": release.header.flip_probability,
+            "encoding": f"{release.header.encoding.encoding}, {release.header.encoding}",
         }
     emit(result, as_json, _report(result, state, files))
 
@@ -209,10 +207,7 @@ def _report(result: dict[str, Any], state: Path, files: dict[str, Path]) -> str:
         f"   {row['interval'][0]:.4%} to {row['interval'][1]:.4%}   {'inside' if row['inside'] else 'OUTSIDE'}"
         for rate, row in result["rates"].items()
     ]
-    vector = (
-        f"{result['streamed']} entries streamed, {result['held_out']} held out; vector of {result['bits']} bits, "
-        f"{result['hashes']} position(s) an entry, each bit flipped with probability {result['flip_probability']:.6f}"
-    )
+    vector = f"{result['streamed']} entries streamed, {result['held_out']} held out; encoding {result['encoding']}"
     budget = result["budget"]
     charged = (
         f"charged: ε {budget['epsilon_spent']:g} of {budget['epsilon_total']:g}, δ {budget['delta_spent']} of "

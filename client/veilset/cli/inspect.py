@@ -15,9 +15,8 @@ from veilset._report.page import release_page
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.source import Source, source, warn_if_useless
-from veilset.core.encodings.bloom.calibration import calibrate
 from veilset.core.estimates.bounded_interval import confidence_text, finite_or_none
-from veilset.core.estimates.sizes import SizeEstimate
+from veilset.core.estimates.results import SizeEstimate
 from veilset.core.release.signing import key_id
 from veilset.errors import InvalidInput, ReleaseRejected
 
@@ -28,12 +27,12 @@ from veilset.errors import InvalidInput, ReleaseRejected
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write it as a page in place of the text, with the ROC curve and what an answer does to a belief.",
+    help="Write it as a page in place of the text, with the ROC curve and what an answer does to a prior.",
 )
 @options.as_json
 def inspect(source: Source, page: Path | None, as_json: bool) -> None:
     """Show all that can be told of a release of SET: its header, its privacy statement in words, the error rates of every
-    threshold, what an answer does to a belief, its size, and who signed it."""
+    test, what an answer does to a prior probability, its size, and who signed it."""
     view = source.open()
     pinned = bool(source.public_keys)
     shown = describe_release(view, pinned=pinned)
@@ -52,17 +51,17 @@ def _as_text(view: View, shown: dict[str, Any]) -> str:
     }
     plain |= {f"count_{name}": value for name, value in (shown["count"] or {}).items()}
     plain |= {
-        "size": size_text(view.size()),
+        "size": "not shown by this encoding" if shown["size"] is None else size_text(view.size()),
         "signature": f"{keys} ({'trusted' if signed['trusted'] else 'not pinned'})",
     }
-    tables = [_table("yes from", shown["roc"]), _table("belief", shown["beliefs"])]
+    tables = [_table("yes from", shown["roc"]), _table("prior", shown["posteriors"])]
     return "\n\n".join([lines(plain), *tables, str(view.statement)])
 
 
 def _table(corner: str, rows: list[dict[str, Any]]) -> str:
     """Rows of numbers; the first column is named ``corner``."""
     head = [corner, *(name.replace("_", " ") for name in list(rows[0])[1:])]
-    body = [[f"{value:.6g}" for value in row.values()] for row in rows]
+    body = [[value if isinstance(value, str) else f"{value:.6g}" for value in row.values()] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
     return "\n".join(
         "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in [head, *body]
@@ -81,11 +80,13 @@ def verify(source: Source, as_json: bool) -> None:
     if not source.public_keys:
         raise InvalidInput("public-key", "given: the key that the service printed when it started")
     header = source.open().header
-    needed = calibrate(header.filter, header.privacy)
-    if header.flip_threshold < needed.threshold:
+    try:
+        header.encoding.check(header.privacy)
+    except InvalidInput as error:
         raise ReleaseRejected(
-            f"release {header.set_name}/{header.sequence}: less noise than its promise asks for", check="flip_threshold"
-        )
+            f"release {header.set_name}/{header.sequence}: less noise than its promise asks for ({error.message})",
+            check=error.field,
+        ) from None
     keys = [key_id(bytes.fromhex(public_key)) for public_key in source.public_keys]
     shown = {"set": header.set_name, "sequence": header.sequence, "verified": True, "pinned_keys": keys}
     emit(shown, as_json, f"{header.set_name}/{header.sequence}: whole, signed by a pinned key, noise as promised")
@@ -109,5 +110,5 @@ def size_text(found: SizeEstimate) -> str:
     """A size in words."""
     sure = f"{confidence_text(found.confidence)}, from its {found.source}"
     if math.isinf(found.high):
-        return f"at least {found.low:,.0f} elements at {sure}: the vector is overfull"
+        return f"at least {found.low:,.0f} elements at {sure}: the vector is saturated"
     return f"{found.estimate:,.0f} elements, {found.low:,.0f} to {found.high:,.0f} at {sure}"

@@ -18,7 +18,7 @@ EXIT_INTERRUPTED = 130
 
 # Name → (module, attribute, one line of help). A test holds the help lines against the commands' own.
 COMMANDS = {
-    "plan": ("veilset.cli.plan", "plan", "Find the best setting for a size and a promise."),
+    "plan": ("veilset.cli.plan", "plan", "Find the best encoding and its dimensions for a size and a promise."),
     "demo": ("veilset.cli.demo", "demo", "Show the whole job on a real list."),
     "create": ("veilset.cli.sets", "create", "Create a set."),
     "spec": ("veilset.cli.spec", "spec", "Agree on parameters with partners."),

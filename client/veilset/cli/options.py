@@ -14,8 +14,9 @@ from click.core import ParameterSource
 from veilset._input.small_files import read_small
 from veilset.cli.server import server as server_options
 from veilset.core.elements.keys import AmbientKey
-from veilset.core.encodings.bloom.calibration import delta_is_large
+from veilset.core.encodings import ENCODINGS
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization
+from veilset.core.privacy.limits import delta_is_large
 from veilset.errors import InvalidInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -82,6 +83,19 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 set_name = click.argument("set_name", metavar="SET")
 
 
+def encoding(command: Command) -> Command:
+    """--encoding, and the dimensions that each has; see `take_dimensions`."""
+    for family in reversed(list(ENCODINGS.values())):
+        for name, text in reversed(list(family.DIMENSIONS.items())):
+            flag = "--" + name.replace("_", "-")
+            command = click.option(flag, name, type=int, help=f"Of {family.encoding}. {text} Default: planned.")(
+                command
+            )
+    return click.option("--encoding", type=click.Choice(list(ENCODINGS)), help="How a set becomes a noisy vector.")(
+        command
+    )
+
+
 def privacy(command: Command) -> Command:
     """What a release promises: --epsilon, --delta, --adjacency and their companions."""
     return _promise(command, required=True)
@@ -121,13 +135,30 @@ def _promise(command: Command, *, required: bool) -> Command:
                 show_default=True,
                 help="Public promise: at least this many distinct elements.",
             ),
-            click.option("--bits", type=int, default=0, help="Length of the vector; default: the planner chooses."),
-            click.option("--hashes", type=int, default=0, help="Positions per element; default: the planner chooses."),
+            encoding,
             click.option("--max-bytes", callback=parse_bytes, metavar="SIZE", help="Largest vector, such as 8M."),
         )
     ):
         command = option(command)
     return command
+
+
+def take_dimensions(encoding: str | None, parameters: dict[str, Any]) -> tuple[str | None, dict[str, int]]:
+    """The encoding's name, as given or by what it alone has, and its dimensions, taken out of a command's parameters.
+
+    Raises InvalidInput for dimensions of another encoding.
+    """
+    given = {
+        family.encoding: {name: value for name in family.DIMENSIONS if (value := parameters.pop(name)) is not None}
+        for family in ENCODINGS.values()
+    }
+    named = [name for name, dimensions in given.items() if dimensions]
+    if encoding is None and len(named) == 1:
+        encoding = named[0]
+    for name in named:
+        if name != encoding:
+            raise InvalidInput(next(iter(given[name])), f"absent: it is of the encoding {name}")
+    return encoding, given.get(encoding or "", {})
 
 
 def warn_of_large_delta(delta: float, size: int) -> None:

@@ -49,7 +49,7 @@ def overlap(
     """Estimate how many elements of FILEs are in SET, or, with --with, what SET and OTHER_SET have in common.
 
     Costs no budget. An own list stays on this machine; elements that it repeats count once. Two releases need the same
-    bits, hashes, scheme, seed and normalization. The intervals hold the truth in that share of all cases that
+    encoding, dimensions, scheme, seed and normalization. The intervals hold the truth in that share of all cases that
     --confidence says, also where nothing is in common. A vector with next to no zeros left is overfull: sizes have no
     upper end then ("high": null), and what is in common is not told.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,25 @@ import click
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.core.encodings.bloom.decoding import Rule
-from veilset.core.encodings.bloom.planning import planner
+from veilset.core.encodings import ENCODINGS, plan_all, recommended
+from veilset.core.encodings.decoder import Rule
+from veilset.core.encodings.planning import (
+    LargestAdvantage,
+    LargestTruePositiveRate,
+    Objective,
+    Plan,
+    PlanRequest,
+    SmallestFalsePositiveRate,
+    SmallestVector,
+    alternatives,
+    evaluate,
+)
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.core.privacy.statement import accuracy_text
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, PoorUtility
 
 
-@click.command("plan", short_help="Find the best setting for a size and a promise.")
+@click.command("plan", short_help="Find the best encoding and its dimensions for a size and a promise.")
 @options.privacy
 @click.option("--bits-per-element", type=float, help="Largest vector, as bits per element.")
 @click.option("--rule", type=options.choice(Rule), default=Rule.BEST.value, show_default=True, help="Decision rule.")
@@ -28,8 +38,7 @@ from veilset.errors import InvalidInput
 @options.as_json
 def plan(
     size: int,
-    bits: int,
-    hashes: int,
+    encoding: str | None,
     max_bytes: int | None,
     bits_per_element: float | None,
     rule: str,
@@ -40,15 +49,14 @@ def plan(
     as_json: bool,
     **promise: Any,
 ) -> None:
-    """Find the vector length, number of hashes and threshold that make the most of a promise; needs no service.
+    """Compare what each encoding makes of a promise, and say which to take; needs no service.
 
-    With --bits and --hashes it prices that setting, however poor. Example: veilset plan --size 1000000 --epsilon 3
-    --delta 1e-9 --adjacency add-remove --max-bytes 8M
+    With an encoding's dimensions it prices those, however poor. Example: veilset plan --size 1000000 --epsilon 3
+    --adjacency add-remove --max-bytes 8M
     """
+    name, dimensions = options.take_dimensions(encoding, promise)
     privacy = _privacy(**promise)
-    if bool(bits) != bool(hashes):
-        raise InvalidInput("bits" if hashes else "hashes", "given together with the other, or neither")
-    request = planner.PlanRequest(
+    request = PlanRequest(
         size,
         privacy,
         max_bytes=max_bytes,
@@ -56,38 +64,36 @@ def plan(
         objective=_objective(min_tpr, max_fpr, efficiency),
         rule=Rule(rule),
     )
-    if bits:
-        chosen = planner.evaluate(
-            size,
-            privacy,
-            bits,
-            hashes,
-            rule=Rule(rule),
-            max_false_positive_rate=max_fpr,
-            min_true_positive_rate=min_tpr,
-        )
+    found: dict[str, Plan | PoorUtility]
+    if name is not None and dimensions:
+        found = {name: evaluate(ENCODINGS[name].calibrate(privacy, dimensions), request)}
+    elif name is not None:
+        found = {name: ENCODINGS[name].plan(request)}
     else:
-        chosen = planner.plan(request)
-    options.warn_of_large_delta(privacy.delta, max(size, privacy.min_size))
+        found = plan_all(request)
+    chosen = recommended(found, request)
+    options.warn_of_large_delta(chosen.privacy.delta, max(size, privacy.min_size))
     if plot is not None:
         from veilset._report.plots import plot_plan
 
         plot_plan(request, chosen, plot)
         click.echo(f"wrote {plot}", err=True)
-    emit(asdict(chosen), as_json, _table(request, chosen, searched=not bits))
+    plans = {name: plan.record() if isinstance(plan, Plan) else {"refused": str(plan)} for name, plan in found.items()}
+    shown = chosen.record() | {"encodings": plans}
+    emit(shown, as_json, _table(request, chosen, found, searched=not dimensions))
 
 
-def _objective(min_tpr: float | None, max_fpr: float | None, efficiency: float | None) -> planner.Objective:
-    given: list[planner.Objective] = []
+def _objective(min_tpr: float | None, max_fpr: float | None, efficiency: float | None) -> Objective:
+    given: list[Objective] = []
     if min_tpr is not None:
-        given.append(planner.SmallestFalsePositiveRate(min_tpr))
+        given.append(SmallestFalsePositiveRate(min_tpr))
     if max_fpr is not None:
-        given.append(planner.LargestTruePositiveRate(max_fpr))
+        given.append(LargestTruePositiveRate(max_fpr))
     if efficiency is not None:
-        given.append(planner.SmallestVector(efficiency))
+        given.append(SmallestVector(efficiency))
     if len(given) > 1:
         raise InvalidInput("min-tpr", "given without max-fpr and efficiency: only one of the three")
-    return given[0] if given else planner.LargestAdvantage()
+    return given[0] if given else LargestAdvantage()
 
 
 def _privacy(
@@ -103,38 +109,39 @@ def _privacy(
     )
 
 
-def _table(request: planner.PlanRequest, chosen: planner.Plan, searched: bool) -> str:
-    """The chosen setting, the textbook's beside it, and what more would buy."""
-    privacy = request.privacy
-    textbook = planner.textbook_setting(request.size, request.privacy, chosen.bits)
-    rows: list[tuple[str, planner.Plan | None]] = [
-        ("recommended" if searched else "as given", chosen),
-        (f"textbook, all {textbook.hashes} ones", textbook),
+def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtility], searched: bool) -> str:
+    """Every encoding's plan, what more would buy, and what the one to take is made of."""
+    rows: list[tuple[str, Plan | None]] = [
+        (name + " (take it)" * (plan is chosen and len(found) > 1), plan)
+        for name, plan in found.items()
+        if isinstance(plan, Plan)
     ]
     if searched:
-        more = planner.alternatives(request, chosen)
-        rows += [("twice the ε", more.doubled_epsilon), ("twice the size", more.doubled_bytes)]
-    head = f"{'':<22}{'bits':>14}{'hashes':>8}{'TPR':>9}{'FPR':>9}{'advantage':>11}{'efficiency':>12}"
+        more = alternatives(request, chosen)
+        name = chosen.parameters.encoding
+        rows += [
+            (f"{name}, {what}", plan)
+            for what, plan in (("twice the ε", more.doubled_epsilon), ("twice the size", more.doubled_bytes))
+            if plan is not None and plan.advantage > chosen.advantage
+        ]
+    head = (
+        f"{'':<22}{'bytes':>14}{'bits/element':>14}{'TPR':>9}{'FPR':>9}{'advantage':>11}{'efficiency':>12}  dimensions"
+    )
     table = [
-        f"{name:<22}{row.bits:>14}{row.hashes:>8}{row.true_positive_rate:>9.4f}{row.false_positive_rate:>9.4f}"
-        f"{row.advantage:>11.4f}{row.efficiency:>12.3f}"
+        f"{name:<22}{row.bytes:>14}{row.bits_per_element:>14.2f}{row.true_positive_rate:>9.4f}"
+        f"{row.false_positive_rate:>9.4f}{row.advantage:>11.4f}{row.efficiency:>12.3f}  {row.parameters}"
         for name, row in rows
         if row is not None
     ]
+    table += [f"{name:<22}{refused}" for name, refused in found.items() if isinstance(refused, PoorUtility)]
     facts = lines(
-        {
-            "vector": f"{chosen.bytes} bytes, {chosen.bits / request.size:.2f} bits per element",
-            "noise": f"ε0 = {chosen.epsilon0:.6g} a bit over N = {chosen.changed_bits}; "
-            f"each bit flips with probability {chosen.flip_probability:.6g}",
-            "answer yes": f"from {chosen.threshold} ones of {chosen.hashes}",
+        {"encoding": f"{chosen.parameters.encoding}, {chosen.parameters}"}
+        | {name.replace("_", " "): f"{value:.6g}" for name, value in chosen.parameters.facts().items()}
+        | {
+            "promise": f"ε = {chosen.privacy.epsilon:g}, δ = {chosen.privacy.delta:g}",
             "limit": f"no test can have an advantage above {chosen.advantage_limit:.4f}",
-            "attacker": f"who guesses one user's presence is right at most "
-            f"{accuracy_text(privacy.epsilon, privacy.delta)} of the time",
+            "attacker": f"a guess at one user's presence is right at most "
+            f"{accuracy_text(chosen.privacy.epsilon, chosen.privacy.delta)} of the time",
         }
     )
-    why = (
-        f"\nThe textbook's k = (m/n)·ln 2 splits ε over {textbook.changed_bits} changed bits and so drowns each in noise."
-        if textbook.hashes > chosen.hashes
-        else ""
-    )
-    return "\n".join([head, *table, "", facts]) + why
+    return "\n".join([head, *table, "", facts])

@@ -24,7 +24,7 @@ from veilset.cli import input_options, options
 from veilset.cli.output import emit, escape, is_terminal, progress
 from veilset.cli.source import Source, kept, source, warn_if_useless
 from veilset.core.elements.normalization import Element
-from veilset.core.encodings.bloom.decoding import Decoder, Rule
+from veilset.core.encodings.decoder import Decoder, Rule
 from veilset.errors import InvalidInput
 
 Extras = dict[str, Callable[..., NDArray[np.float64]]]

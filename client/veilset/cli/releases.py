@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -36,6 +37,8 @@ from veilset.errors import InvalidInput
     default=0.0,
     help="δ to spend on it; a little makes it better. Without any, about 1e-17 is charged for its 64 random bits.",
 )
+@click.option("--epsilon", type=float, default=0.0, help="ε of this release in place of the set's.")
+@options.encoding
 @click.option(
     "--timeout-seconds",
     type=click.FloatRange(min=1),
@@ -52,15 +55,19 @@ def publish(
     although_pending: bool,
     count_epsilon: float | None,
     count_delta: float,
+    epsilon: float,
+    encoding: str | None,
     timeout_seconds: float,
     server: Server,
     as_json: bool,
+    **dimensions: Any,
 ) -> int:
     """Draw fresh noise over all finished uploads of SET, charge its budget, and publish to Redis.
 
     Exit code 3 if the release is charged and Redis does not take it: it stays pending, is delivered once Redis does, and the same
     command with --request-id looks again. Exit code 1 if it is lost: charged, and its file was damaged before Redis had it.
     """
+    name, given = options.take_dimensions(encoding, dimensions)
     with server.connect() as service:
         release = service.publish(
             set_name,
@@ -69,6 +76,9 @@ def publish(
             count_epsilon=count_epsilon,
             count_delta=count_delta,
             although_pending=although_pending,
+            epsilon=epsilon,
+            encoding=name or "",
+            **given,
             timeout_seconds=timeout_seconds,
         )
     shown = describe(release)

@@ -27,6 +27,8 @@ from veilset.core.privacy.budget import amount_text
 @options.scheme
 @options.key_file
 @click.option("--seed", type=int, help="Seed shared with partners; default: the service draws one.")
+@click.option("--max-fpr", type=float, help="Plan for at most this false positive rate.")
+@click.option("--min-tpr", type=float, help="Plan for at least this true positive rate.")
 @click.option(
     "--allow-poor-utility", is_flag=True, help="Create it even if it gives less than 5% of the advantage that ε allows."
 )
@@ -51,11 +53,20 @@ def create(
     spec = read_agreed(context, spec_file)
     with server.connect() as service:
         if spec is None:
-            parameters["max_bytes"] = parameters["max_bytes"] or 0
+            encoding, dimensions = options.take_dimensions(parameters.pop("encoding"), parameters)
+            limits = {name: parameters.pop(name) or 0 for name in ("max_bytes", "max_fpr", "min_tpr")}
             key = options.read_key_of(parameters["scheme"], key_file)
-            created = service.create_set(set_name, key=key, **parameters)
+            created = service.create_set(
+                set_name,
+                key=key,
+                encoding=encoding or "",
+                max_bytes=limits["max_bytes"],
+                max_false_positive_rate=limits["max_fpr"],
+                min_true_positive_rate=limits["min_tpr"],
+                **(parameters | dimensions),
+            )
         else:
-            key = options.read_key_of(spec.filter.scheme, key_file, required=False)
+            key = options.read_key_of(spec.hashing.scheme, key_file, required=False)
             free = {name: value for name, value in parameters.items() if name not in FIXED}
             created = service.create_set_from_spec(set_name, spec, key=key, **free)
         budget = service.budget(set_name)
@@ -75,7 +86,11 @@ def sets(server: Server, as_json: bool) -> None:
             promise = (
                 f"ε={amount_text(found.privacy.epsilon)} δ={amount_text(found.privacy.delta)} {found.privacy.adjacency}"
             )
-            click.echo(json.dumps(shown) if as_json else f"{found.name}\t{promise}\t{found.filter.bits} bits")
+            click.echo(
+                json.dumps(shown)
+                if as_json
+                else f"{found.name}\t{promise}\t{found.encoding.encoding}, {found.encoding}"
+            )
 
 
 @click.command("delete", short_help="Delete a set; its charges stay.")
@@ -96,13 +111,13 @@ def describe(info: SetInfo) -> dict[str, object]:
     """A set's public parameters, flat."""
     return {
         "name": info.name,
-        "bits": info.filter.bits,
-        "hashes": info.filter.hashes,
-        "bytes": info.filter.vector_bytes,
-        "scheme": str(info.filter.scheme),
-        "seed": info.filter.seed,
+        "encoding": info.encoding.encoding,
+        **info.encoding.dimensions(),
+        "bytes": info.encoding.vector_bytes,
+        "scheme": str(info.hashing.scheme),
+        "seed": info.hashing.seed,
         "shared_seed": info.shared_seed,
-        "key_check": info.filter.key_check or None,
+        "key_check": info.hashing.key_check or None,
         "normalization": info.normalization.versioned,
         "epsilon": info.privacy.epsilon,
         "delta": info.privacy.delta,

@@ -11,7 +11,8 @@ from click.core import ParameterSource
 from veilset._service.spec import Spec
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.core.encodings.bloom.planning import planner
+from veilset.core.encodings import DEFAULT_ENCODING, ENCODINGS
+from veilset.core.encodings.planning import Plan, PlanRequest, evaluate
 from veilset.core.params import Calibration
 from veilset.errors import InvalidInput
 
@@ -22,9 +23,11 @@ FIXED = (
     "calibration",
     "elements_per_user",
     "min_size",
-    "bits",
-    "hashes",
+    "encoding",
+    *(name for family in ENCODINGS.values() for name in family.DIMENSIONS),
     "max_bytes",
+    "max_fpr",
+    "min_tpr",
     "normalization",
     "scheme",
     "seed",
@@ -58,7 +61,14 @@ def create(
     veilset spec create partners.toml --size 1000000 --epsilon 3 --adjacency add-remove --normalization email
     """
     key = options.read_key_of(scheme, key_file)
-    planned = Spec.plan(max_bytes=max_bytes or 0, scheme=scheme, key=key, **parameters)
+    encoding, dimensions = options.take_dimensions(parameters.pop("encoding"), parameters)
+    planned = Spec.plan(
+        encoding=encoding or DEFAULT_ENCODING,
+        max_bytes=max_bytes or 0,
+        scheme=scheme,
+        key=key,
+        **(parameters | dimensions),
+    )
     planned.save(path)
     _warn(planned)
     emit(_describe(planned), as_json, f"wrote {path}\n{_rates(planned)}")
@@ -88,8 +98,8 @@ def read_agreed(context: click.Context, path: Path | None) -> Spec | None:
     return Spec.load(path)
 
 
-def _price(found: Spec) -> planner.Plan:
-    return planner.evaluate(found.size, found.privacy, found.filter.bits, found.filter.hashes)
+def _price(found: Spec) -> Plan:
+    return evaluate(found.encoding, PlanRequest(found.size, found.privacy))
 
 
 def _describe(found: Spec) -> dict[str, object]:

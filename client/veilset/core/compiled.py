@@ -24,7 +24,7 @@ class Kernels:
     """The modules of `veilset.core.kernels`."""
 
     elements: ModuleType
-    filter: ModuleType
+    bloom: ModuleType
     linear: ModuleType
 
 

@@ -39,7 +39,7 @@ class Adjacency(StrEnum):
 
 
 class Calibration(StrEnum):
-    """How ε and δ become the per-bit ε0; the three rules are in `core.encodings.bloom.calibration`."""
+    """How much of the hash the promise rests on: worst-case assumes nothing and has δ = 0; see docs/privacy.md."""
 
     W_QUANTILE = "w-quantile"
     EXACT = "exact"
@@ -127,54 +127,20 @@ def check_key_check(value: str, scheme: HashScheme) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HashParameters:
-    """How the elements of a set become digests.
+    """How element bytes become digests.
 
-    seed: public, 32 bits, drawn independently of the data. key_check: `veilset.core.elements.keys.key_check` of a keyed
-    scheme's secret, 16 hexadecimal digits; "" with an unkeyed scheme.
-    """
-
-    scheme: HashScheme = HashScheme.MMH3
-    seed: int = 0
-    key_check: str = ""
-
-    def __post_init__(self) -> None:
-        check_choice("scheme", self.scheme, HashScheme)
-        check_integer("seed", self.seed, 0, MAX_SEED)
-        check_key_check(self.key_check, self.scheme)
-
-
-@dataclass(frozen=True, slots=True)
-class FilterParameters:
-    """Shape and hashing of a Bloom filter.
-
-    bits: length m of the vector, in [8, 2^40]. hashes: positions k per element, in [1, 32].
     seed: public 32-bit seed of the hash, drawn independently of the data. key_check: `core.elements.keys.key_check` of
-    a keyed scheme's secret, 16 hexadecimal digits; "" with an unkeyed scheme, and in sets made before there were check
-    values.
+    a keyed scheme's secret, 16 hexadecimal digits; "" with an unkeyed scheme.
     """
 
-    bits: int
-    hashes: int
     scheme: HashScheme = HashScheme.MMH3
     seed: int = 0
     key_check: str = ""
 
     def __post_init__(self) -> None:
-        check_integer("bits", self.bits, MIN_BITS, MAX_BITS)
-        check_integer("hashes", self.hashes, 1, MAX_HASHES)
         check_choice("scheme", self.scheme, HashScheme)
         check_integer("seed", self.seed, 0, MAX_SEED)
         check_key_check(self.key_check, self.scheme)
-
-    @property
-    def hashing(self) -> HashParameters:
-        """The part that turns elements into digests."""
-        return HashParameters(self.scheme, self.seed, self.key_check)
-
-    @property
-    def vector_bytes(self) -> int:
-        """Length of the packed bit vector in bytes."""
-        return (self.bits + 7) // 8
 
 
 @dataclass(frozen=True, slots=True)

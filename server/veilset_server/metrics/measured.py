@@ -11,9 +11,8 @@ from veilset.errors import FailedPrecondition, InvalidInput, NotFound, StorageFu
 from veilset_server.metrics.instruments import Instruments
 from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.records import Charged, Mark, ReleaseState, StoredRelease
-from veilset_server.usecases.counting import CountPurchase
 from veilset_server.usecases.delivery import Delivery
-from veilset_server.usecases.publishing import Publishing
+from veilset_server.usecases.publishing import Publishing, PublishRequest
 from veilset_server.usecases.restoring import Reconciled
 
 
@@ -25,10 +24,10 @@ class MeasuredPublishing(Publishing):
         super().__init__(*arguments)
         self._instruments = instruments
 
-    def charge(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease:
+    def charge(self, request: PublishRequest) -> StoredRelease:
         """`Publishing.charge`."""
         try:
-            release = super().charge(set_name, request_id, count)
+            release = super().charge(request)
         except VeilsetError as error:
             self._instruments.publishes.labels(_outcome(error)).inc()
             raise
@@ -38,9 +37,9 @@ class MeasuredPublishing(Publishing):
         self._instruments.publishes.labels("charged").inc()
         return release
 
-    def find(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease | None:
+    def find(self, request: PublishRequest) -> StoredRelease | None:
         """`Publishing.find`."""
-        found = super().find(set_name, request_id, count)
+        found = super().find(request)
         if found is not None:
             self._instruments.publishes.labels("repeated").inc()
         return found

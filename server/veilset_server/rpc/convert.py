@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from veilset.core.encodings.bloom.planning.planner import Plan
+from veilset.core.encodings.planning import Plan
 from veilset.core.privacy.budget import format_delta
 from veilset.core.release import wire
 from veilset.v1 import membership_pb2 as pb
@@ -23,7 +23,8 @@ def set_message(description: SetDescription) -> pb.MembershipSet:
     """A set's public description."""
     return pb.MembershipSet(
         name=description.name,
-        filter=wire.filter_to_proto(description.filter),
+        hashing=wire.hashing_to_proto(description.hashing),
+        encoding=wire.encoding_to_proto(description.encoding),
         privacy=wire.privacy_to_proto(description.privacy),
         normalization=wire.to_number(wire.NORMALIZATION, description.normalization),  # type: ignore[arg-type]
         account=description.account,
@@ -63,12 +64,8 @@ def budget_message(account: Account) -> pb.Budget:
 def plan_message(plan: Plan) -> pb.Plan:
     """A plan, field by field."""
     return pb.Plan(
-        bits=plan.bits,
-        hashes=plan.hashes,
-        epsilon0=plan.epsilon0,
-        flip_probability=plan.flip_probability,
-        changed_bits=plan.changed_bits,
-        threshold=plan.threshold,
+        encoding=wire.encoding_to_proto(plan.parameters),
+        privacy=wire.privacy_to_proto(plan.privacy),
         true_positive_rate=plan.true_positive_rate,
         false_positive_rate=plan.false_positive_rate,
         advantage=plan.advantage,

@@ -48,7 +48,7 @@ def _may(*roles: Role, sets: tuple[str, ...] = (), **more: bool) -> Permission:
 
 
 PERMISSIONS: Mapping[str, Permission | Public] = {
-    f"{_OWN}PlanFilter": _may(PRODUCER, PUBLISHER, READER),
+    f"{_OWN}PlanRelease": _may(PRODUCER, PUBLISHER, READER),
     f"{_OWN}CreateSet": _may(sets=("name", "account")),
     f"{_OWN}GetSet": _may(PRODUCER, PUBLISHER, READER, sets=("name",)),
     f"{_OWN}ListSets": _may(PRODUCER, PUBLISHER, READER, in_answer=True),

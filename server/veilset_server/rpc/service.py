@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import grpc
 
-from veilset.core.encodings.bloom.decoding import Rule
-from veilset.core.encodings.bloom.planning import planner
+from veilset.core.encodings import find_encoding, plan_all, recommended
+from veilset.core.encodings.decoder import Rule
+from veilset.core.encodings.planning import Plan, PlanRequest, evaluate, objective_of
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer, check_name
 from veilset.core.release import wire
 from veilset.errors import NotFound, Unavailable
@@ -33,7 +34,7 @@ from veilset_server.usecases.budgets import Budgets
 from veilset_server.usecases.counting import CountPurchase
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.delivery_worker import DeliveryWorker
-from veilset_server.usecases.publishing import Publishing
+from veilset_server.usecases.publishing import Publishing, PublishRequest
 from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.sets import SetRequest, Sets
 
@@ -69,9 +70,9 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     def _place(self) -> AbstractContextManager[None]:
         return self._shares.place(current_call().key)
 
-    def PlanFilter(self, request: pb.PlanFilterRequest, context: Context) -> pb.PlanFilterResponse:
+    def PlanRelease(self, request: pb.PlanReleaseRequest, context: Context) -> pb.PlanReleaseResponse:
         with self._plans.place(current_call().key):
-            return pb.PlanFilterResponse(plan=plan_message(_plan(request)))
+            return pb.PlanReleaseResponse(plan=plan_message(_plan(request)))
 
     def CreateSet(self, request: pb.CreateSetRequest, context: Context) -> pb.CreateSetResponse:
         call = current_call()
@@ -134,13 +135,13 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 
     def _charge(self, request: pb.PublishReleaseRequest) -> StoredRelease:
         publishing = self._use.publishing
-        count = CountPurchase(request.count.epsilon, request.count.delta) if request.HasField("count") else None
-        found = publishing.find(request.set_name, request.request_id, count)
+        wanted = _publish_request(request)
+        found = publishing.find(wanted)
         if found is not None:
             return found
         if not request.although_pending:
             self._use.delivery.refuse_while_delayed(request.set_name)
-        return publishing.charge(request.set_name, request.request_id, count)
+        return publishing.charge(wanted)
 
     def GetRelease(self, request: pb.GetReleaseRequest, context: Context) -> pb.GetReleaseResponse:
         sequence = check_integer("sequence", request.sequence, 0, MAX_SEQUENCE)
@@ -198,24 +199,46 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         )
 
 
-def _plan(request: pb.PlanFilterRequest) -> planner.Plan:
-    privacy = wire.privacy_from_proto(request.privacy)
-    rule = Rule.ALL_ONES if request.all_ones else Rule.BEST
-    if request.bits or request.hashes:
-        return planner.evaluate(request.size, privacy, request.bits, request.hashes, rule=rule)
-    return planner.plan(planner.PlanRequest(request.size, privacy, max_bytes=request.max_bytes or None, rule=rule))
+def _plan(request: pb.PlanReleaseRequest) -> Plan:
+    name, dimensions = wire.dimensions_from_proto(request.encoding)
+    wanted = PlanRequest(
+        request.size,
+        wire.privacy_from_proto(request.privacy),
+        max_bytes=request.max_bytes or None,
+        objective=objective_of(request.max_false_positive_rate, request.min_true_positive_rate),
+        rule=Rule.ALL_ONES if request.all_ones else Rule.BEST,
+    )
+    if not name:
+        return recommended(plan_all(wanted), wanted)
+    family = find_encoding(name)
+    return evaluate(family.calibrate(wanted.privacy, dimensions), wanted) if dimensions else family.plan(wanted)
+
+
+def _publish_request(request: pb.PublishReleaseRequest) -> PublishRequest:
+    name, dimensions = wire.dimensions_from_proto(request.encoding)
+    return PublishRequest(
+        request.set_name,
+        request.request_id,
+        CountPurchase(request.count.epsilon, request.count.delta) if request.HasField("count") else None,
+        request.epsilon,
+        name,
+        dimensions,
+    )
 
 
 def _set_request(request: pb.CreateSetRequest) -> SetRequest:
     seed = request.seed if request.HasField("seed") else None
     default = Calibration.W_QUANTILE if seed is None else Calibration.WORST_CASE
+    name, dimensions = wire.dimensions_from_proto(request.encoding)
     return SetRequest(
         name=request.name,
         size=request.size,
         privacy=wire.privacy_from_proto(request.privacy, default),
-        bits=request.bits,
-        hashes=request.hashes,
+        encoding=name,
+        dimensions=dimensions,
         max_bytes=request.max_bytes,
+        max_false_positive_rate=request.max_false_positive_rate,
+        min_true_positive_rate=request.min_true_positive_rate,
         scheme=wire.from_number("scheme", wire.HASH_SCHEME, request.scheme, HashScheme.MMH3),
         seed=seed,
         key_check=request.key_check.hex(),

@@ -89,7 +89,7 @@ def _opened(session: UploadSession) -> pb.UploadOpened:
     return pb.UploadOpened(
         sequence=sequence,
         elements=elements,
-        hashing=wire.hashing_to_proto(description.filter.hashing),
+        hashing=wire.hashing_to_proto(description.hashing),
         normalization=wire.to_number(wire.NORMALIZATION, description.normalization),  # type: ignore[arg-type]
         finished=session.finished,
         max_batch_elements=MAX_BATCH_ELEMENTS,

@@ -26,16 +26,15 @@ class CountPurchase:
 
 
 def count_noise(description: SetDescription, purchase: CountPurchase) -> CountNoise:
-    """The noise for the number of ones of the raw vector.
+    """The noise for the number of distinct digests.
 
-    One user moves that number by at most elements_per_user · hashes, whatever the hash, the order of inserts and the
-    crashes between them; so the count needs no assumption. Raises InvalidInput under replace-one, where the size of the
-    set is public and a noisy count of it would be a pretence.
+    One user moves that number by at most elements_per_user, whatever the hash; so the count needs no assumption. Raises
+    InvalidInput under replace-one, where the size of the set is public and a noisy count of it would be a pretence.
     """
     privacy = description.privacy
     if privacy.adjacency is not Adjacency.ADD_REMOVE:
         raise InvalidInput("count", f"absent under {privacy.adjacency}, where the size is public")
-    sensitivity = privacy.elements_per_user * description.filter.hashes
+    sensitivity = privacy.elements_per_user
     noise = calibrate_count(purchase.epsilon, purchase.delta, sensitivity)
     if noise.delta <= purchase.delta:
         return noise
@@ -43,10 +42,10 @@ def count_noise(description: SetDescription, purchase: CountPurchase) -> CountNo
     return replace(noise, delta=math.nextafter(noise.delta, 1.0))
 
 
-def noisy_count(ones: int, noise: CountNoise, drawn: int) -> NoisyCount:
-    """``ones`` with noise. drawn: a uniform 64-bit integer."""
+def noisy_count(digests: int, noise: CountNoise, drawn: int) -> NoisyCount:
+    """``digests`` with noise. drawn: a uniform 64-bit integer."""
     return NoisyCount(
-        value=ones + integer_noise(noise, drawn),
+        value=digests + integer_noise(noise, drawn),
         mechanism=str(noise.mechanism),
         scale=noise.scale,
         sensitivity=noise.sensitivity,

@@ -6,7 +6,17 @@ are always at hand, so a restart delivers them again instead of drawing noise an
 
 from __future__ import annotations
 
-from veilset.core.encodings.bloom.calibration import CalibratedResponse, calibrate
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.encodings import find_encoding
+from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.planning import PlanRequest
+from veilset.core.params import PrivacyParameters, check_epsilon
 from veilset.core.privacy.budget import format_delta
 from veilset.core.privacy.counts import CountNoise
 from veilset.core.release.header import NoisyCount, ReleaseHeader
@@ -21,10 +31,59 @@ from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
 from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.counting import CountPurchase, count_noise, noisy_count, price
-from veilset_server.usecases.noisy_vector import NoisyVector
 from veilset_server.usecases.rollback import RollbackGuard
+from veilset_server.usecases.sets import check_length, within
 
 MAX_REQUEST_ID = 128
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequest:
+    """A release asked for. epsilon, encoding, dimensions: in place of the set's; 0 and "" for the set's."""
+
+    set_name: str
+    request_id: str
+    count: CountPurchase | None = None
+    epsilon: float = 0.0
+    encoding: str = ""
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.request_id) <= MAX_REQUEST_ID:
+            raise InvalidInput("request_id", f"1 to {MAX_REQUEST_ID} characters", len(self.request_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How one release is made. privacy: as it is charged and stated, δ = 0 where it holds so."""
+
+    encoding: Parameters
+    privacy: PrivacyParameters
+    noise: CountNoise | None
+
+    @property
+    def charge(self) -> Charge:
+        """What it costs, its count included."""
+        return price(self.privacy, self.noise)
+
+
+def make_terms(description: SetDescription, request: PublishRequest, max_bits: int) -> Terms:
+    """From public parameters alone. Raises InvalidInput, LimitExceeded, PoorUtility."""
+    privacy = description.privacy
+    if request.epsilon:
+        privacy = replace(privacy, epsilon=check_epsilon("epsilon", request.epsilon))
+    encoding, size = description.encoding, description.declared_size
+    if request.encoding:
+        family = find_encoding(request.encoding)
+        if request.dimensions:
+            encoding = family.calibrate(privacy, request.dimensions)
+        else:
+            encoding = family.plan(within(PlanRequest(size, privacy, min_efficiency=0.0), max_bits)).parameters
+    elif request.epsilon:
+        encoding = encoding.resized(privacy, made_for=size, capacity=size)
+    check_length(encoding, max_bits)
+    noise = count_noise(description, request.count) if request.count is not None else None
+    return Terms(encoding, encoding.charged(privacy), noise)
 
 
 class Publishing:
@@ -41,6 +100,7 @@ class Publishing:
         set_locks: KeyedLocks,
         compactor: Compactor,
         guard: RollbackGuard,
+        max_bits: int,
     ) -> None:
         self._ledger = ledger
         self._runs = runs
@@ -51,74 +111,80 @@ class Publishing:
         self._set_locks = set_locks
         self._compactor = compactor
         self._guard = guard
+        self._max_bits = max_bits
         self._account_locks = KeyedLocks()
 
-    def find(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease | None:
+    def find(self, request: PublishRequest) -> StoredRelease | None:
         """The release that this request id made earlier. Raises InvalidInput, NotFound, and FailedPrecondition if it was
-        another request: one with another count, or without one."""
-        if not 1 <= len(request_id) <= MAX_REQUEST_ID:
-            raise InvalidInput("request_id", f"1 to {MAX_REQUEST_ID} characters", len(request_id))
-        description = self._ledger.get_set(set_name).description
-        found = self._ledger.find_release(set_name, request_id)
+        another request: one with another count, epsilon or encoding."""
+        return self._find(request, self._terms(request))
+
+    def _terms(self, request: PublishRequest) -> Terms:
+        return make_terms(self._ledger.get_set(request.set_name).description, request, self._max_bits)
+
+    def _find(self, request: PublishRequest, terms: Terms) -> StoredRelease | None:
+        found = self._ledger.find_release(request.set_name, request.request_id)
         if found is not None:
-            _check_repeats(found, description, count)
+            _check_repeats(found, terms)
         return found
 
-    def charge(self, set_name: str, request_id: str, count: CountPurchase | None = None) -> StoredRelease:
+    def charge(self, request: PublishRequest) -> StoredRelease:
         """Make a release of all finished uploads and charge it; the same request id gives the same release again.
 
-        count: what to spend on a noisy count beside the bits. On return the release is on disk and charged, and nothing
-        of it has left the service. Raises NotFound, InvalidInput, FailedPrecondition, MinimumSizeUnproved,
-        BudgetExceeded, StorageFull, StateRolledBack, StateCorrupted (naming the damaged file), Unavailable (no Redis, or one
-        without writes, or an anchor that cannot be written); nothing is charged then.
+        On return the release is on disk and charged, and nothing of it has left the service. Raises NotFound, InvalidInput,
+        FailedPrecondition, PoorUtility, LimitExceeded, BudgetExceeded, StorageFull, StateRolledBack, StateCorrupted (naming
+        the damaged file), Unavailable (no Redis, or one without writes, or an anchor that cannot be written); nothing is
+        charged then.
         """
-        found = self.find(set_name, request_id, count)
+        terms = self._terms(request)
+        found = self._find(request, terms)
         if found is not None:
             return found
+        set_name = request.set_name
         stored = self._ledger.get_set(set_name)
         self._guard.check(set_name, stored.description.account)  # outside the lock: Redis may hang
         self._guard.prove_anchor(set_name, stored.description.account)
         with self._set_locks[stored.set_id]:
-            found = self._ledger.find_release(set_name, request_id)
+            found = self._find(request, terms)
             if found is not None:
-                _check_repeats(found, stored.description, count)
                 return found
-            release = self._make(self._ledger.get_set_by_id(stored.set_id), request_id, count)
+            release = self._make(self._ledger.get_set_by_id(stored.set_id), request.request_id, terms)
         self._compactor.wake(stored.set_id, whole=True)
         return release
 
-    def _make(self, stored: StoredSet, request_id: str, purchase: CountPurchase | None) -> StoredRelease:
+    def _make(self, stored: StoredSet, request_id: str, terms: Terms) -> StoredRelease:
         description = stored.description
         if not self._runs.holds_any(stored.set_id):
             raise FailedPrecondition(f"set {description.name}: no finished upload; finish one before publishing")
-        noise = count_noise(description, purchase) if purchase is not None else None
-        charge = price(description.privacy, noise)
-        self._refuse(description, charge)
-        response = calibrate(description.filter, description.privacy)
-        sequence = self._ledger.next_sequence(description.name)
-        return self._draw(stored, request_id, sequence, response, charge, noise)
+        self._refuse(description, terms.charge)
+        return self._draw(stored, request_id, self._ledger.next_sequence(description.name), terms)
 
-    def _draw(
-        self,
-        stored: StoredSet,
-        request_id: str,
-        sequence: int,
-        response: CalibratedResponse,
-        charge: Charge,
-        noise: CountNoise | None,
-    ) -> StoredRelease:
+    def _draw(self, stored: StoredSet, request_id: str, sequence: int, terms: Terms) -> StoredRelease:
         """From the first noise to the charge."""
         description = stored.description
         stream = self._entropy.keystream()
-        drawn = int.from_bytes(stream(8), "little") if noise is not None else 0
-        vector = NoisyVector(description.filter, response.threshold, stream)
+        drawn = int.from_bytes(stream(8), "little") if terms.noise is not None else 0
+        chunk_sha256: list[bytes] = []
+        held = 0
+
+        def counted(chunks: Iterator[NDArray[np.uint64]]) -> Iterator[NDArray[np.uint64]]:
+            nonlocal held
+            for chunk in chunks:
+                held += len(chunk)
+                yield chunk
+
+        def hashed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+            for piece in pieces:
+                chunk_sha256.append(hashlib.sha256(piece).digest())
+                yield piece
+
         with self._runs.sorted_chunks(stored.set_id) as chunks:
-            pieces = vector.encode(chunks)
-            self._artefacts.write(stored.set_id, sequence, pieces, description.filter.vector_bytes)
-        count = noisy_count(vector.ones, noise, drawn) if noise is not None else None
+            pieces = hashed(terms.encoding.encode(counted(chunks), stream))
+            self._artefacts.write(stored.set_id, sequence, pieces, terms.encoding.vector_bytes)
+        count = noisy_count(held, terms.noise, drawn) if terms.noise is not None else None
         try:
             with self._account_locks[description.account]:
-                return self._commit(stored, request_id, sequence, response, tuple(vector.sha256), charge, count)
+                return self._commit(stored, request_id, sequence, terms, tuple(chunk_sha256), count)
         except VeilsetError:
             if self._ledger.find_release(description.name, request_id) is None:  # refused: nothing refers to the noise
                 self._artefacts.remove(stored.set_id, sequence)
@@ -129,22 +195,20 @@ class Publishing:
         stored: StoredSet,
         request_id: str,
         sequence: int,
-        response: CalibratedResponse,
+        terms: Terms,
         chunk_sha256: tuple[bytes, ...],
-        charge: Charge,
         count: NoisyCount | None,
     ) -> StoredRelease:
-        description = stored.description
+        description, charge = stored.description, terms.charge
         account = self._ledger.get_account(description.account)
         header = ReleaseHeader(
             set_name=description.name,
             sequence=sequence,
-            filter=description.filter,
-            privacy=description.privacy,
+            hashing=description.hashing,
+            encoding=terms.encoding,
+            privacy=terms.privacy,
             normalization=description.normalization,
-            changed_bits=response.changed_bits,
-            epsilon0=response.epsilon0,
-            flip_threshold=response.threshold,
+            capacity=description.declared_size,
             created_at_us=self._clock.now_us(),
             chunk_sha256=chunk_sha256,
             total_nano_epsilon=account.spent_nano_epsilon + charge.nano_epsilon,
@@ -173,12 +237,16 @@ class Publishing:
             raise budget_exceeded(account, charge)
 
 
-def _check_repeats(release: StoredRelease, description: SetDescription, purchase: CountPurchase | None) -> None:
-    made = open_manifest(release.manifest).count
-    bought = None if made is None else (made.epsilon, made.delta)
-    noise = None if purchase is None else count_noise(description, purchase)
+def _check_repeats(release: StoredRelease, terms: Terms) -> None:
+    made, noise = open_manifest(release.manifest), terms.noise
+    bought = None if made.count is None else (made.count.epsilon, made.count.delta)
     if bought != (None if noise is None else (noise.epsilon, noise.delta)):
         was = "without a count" if bought is None else f"with a count of epsilon {bought[0]:g} and delta {bought[1]:g}"
-        raise FailedPrecondition(
-            f"request_id: made release {release.sequence} {was}; repeat it so, or take another id", field="count"
-        )
+    elif (made.privacy, made.encoding) != (terms.privacy, terms.encoding):
+        was = f"with epsilon {made.privacy.epsilon:g} and encoding {made.encoding.encoding}, {made.encoding}"
+    else:
+        return
+    field = "count" if "count" in was else "epsilon"
+    raise FailedPrecondition(
+        f"request_id: made release {release.sequence} {was}; repeat it so, or take another id", field=field
+    )

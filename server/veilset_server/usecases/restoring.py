@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from veilset._reader.redis_keys import MANIFEST
-from veilset.core.release.header import CHUNK_BYTES, ReleaseHeader, check_chunk
+from veilset.core.encodings.interface import CHUNK_BYTES
+from veilset.core.release.header import ReleaseHeader, check_chunk
 from veilset.core.release.signing import open_manifest
 from veilset.errors import ReleaseRejected, StateCorrupted
 from veilset_server.ports import ReleaseStore

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from veilset.core.encodings.bloom.planning import planner
+from veilset.core.encodings import DEFAULT_ENCODING, find_encoding
+from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.planning import MINIMUM_EFFICIENCY, Plan, PlanRequest, evaluate, objective_of
 from veilset.core.params import (
     MAX_BUDGET_EPSILON,
-    MAX_SIZE,
-    FilterParameters,
+    HashParameters,
     HashScheme,
     Normalization,
     PrivacyParameters,
-    check_integer,
     check_key_check,
     check_name,
 )
@@ -39,9 +40,11 @@ class SetRequest:
     name: str
     size: int
     privacy: PrivacyParameters
-    bits: int = 0
-    hashes: int = 0
+    encoding: str = ""
+    dimensions: Mapping[str, int] = field(default_factory=dict)
     max_bytes: int = 0
+    max_false_positive_rate: float = 0.0
+    min_true_positive_rate: float = 0.0
     scheme: HashScheme = HashScheme.MMH3
     seed: int | None = None
     key_check: str = ""
@@ -92,8 +95,8 @@ class Sets:
         self._guard = guard
         self._limits = limits
 
-    def plan(self, request: SetRequest) -> planner.Plan:
-        """The filter that the set would have, with the rates to expect. May search for seconds; waits for nobody.
+    def plan(self, request: SetRequest) -> Plan:
+        """The encoding that the set would have, with the rates to expect. May search for seconds; waits for nobody.
 
         Raises InvalidInput, PoorUtility (unless allowed), LimitExceeded.
         """
@@ -103,17 +106,12 @@ class Sets:
         check_key_check(request.key_check, request.scheme)
         check_name("account", request.account_name)
         plan = self._plan(request)
-        if plan.bits > self._limits.max_bits:
-            raise LimitExceeded(
-                f"bits: {plan.bits} are more than this service's limit of {self._limits.max_bits}",
-                field="bits",
-                limit=self._limits.max_bits,
-            )
-        if plan.efficiency < planner.MINIMUM_EFFICIENCY and not request.allow_poor_utility:
+        check_length(plan.parameters, self._limits.max_bits)
+        if plan.efficiency < MINIMUM_EFFICIENCY and not request.allow_poor_utility:
             raise _poor(request, plan)
         return plan
 
-    def create(self, request: SetRequest, plan: planner.Plan) -> StoredSet:
+    def create(self, request: SetRequest, plan: Plan) -> StoredSet:
         """Create an empty set as planned, and its budget account.
 
         Raises InvalidInput, AlreadyExists, FailedPrecondition, LimitExceeded, StorageFull; nothing is left behind then.
@@ -126,7 +124,8 @@ class Sets:
         seed = self._entropy.seed32() if request.seed is None else request.seed
         description = SetDescription(
             name=request.name,
-            filter=FilterParameters(plan.bits, plan.hashes, request.scheme, seed, request.key_check),
+            hashing=HashParameters(request.scheme, seed, request.key_check),
+            encoding=plan.parameters,
             privacy=privacy,
             normalization=request.normalization,
             account=request.account_name,
@@ -140,21 +139,18 @@ class Sets:
         quotas = self._limits.max_sets, self._limits.max_sets_of_owner
         return self._ledger.create_set(description, *budget, *quotas)
 
-    def _plan(self, request: SetRequest) -> planner.Plan:
-        check_integer("size", request.size, 1, MAX_SIZE)
-        if bool(request.bits) != bool(request.hashes):
-            raise InvalidInput("bits" if request.hashes else "hashes", "given together with the other, or neither")
-        if request.bits:
-            return planner.evaluate(request.size, request.privacy, request.bits, request.hashes)
-        wanted = planner.PlanRequest(
+    def _plan(self, request: SetRequest) -> Plan:
+        family = find_encoding(request.encoding or DEFAULT_ENCODING)
+        wanted = PlanRequest(
             request.size,
             request.privacy,
             max_bytes=request.max_bytes or None,
-            min_efficiency=0.0 if request.allow_poor_utility else planner.MINIMUM_EFFICIENCY,
+            objective=objective_of(request.max_false_positive_rate, request.min_true_positive_rate),
+            min_efficiency=0.0 if request.allow_poor_utility else MINIMUM_EFFICIENCY,
         )
-        if wanted.limit_bits > self._limits.max_bits:
-            wanted = replace(wanted, max_bytes=self._limits.max_bits // 8)
-        return planner.plan(wanted)
+        if request.dimensions:
+            return evaluate(family.calibrate(request.privacy, request.dimensions), wanted)
+        return family.plan(within(wanted, self._limits.max_bits))
 
     def _refuse_smaller_account(self, request: SetRequest) -> None:
         """An account that is there keeps its budget; asking for more than it has is a mistake to be told at once."""
@@ -204,18 +200,35 @@ def _delta_budget(request: SetRequest, budget_epsilon: float) -> Fraction:
     return charge_delta(request.budget_delta)
 
 
-def _poor(request: SetRequest, plan: planner.Plan) -> PoorUtility:
-    better = planner.plan(planner.PlanRequest(request.size, request.privacy, min_efficiency=0.0))
+def within(wanted: PlanRequest, max_bits: int) -> PlanRequest:
+    """The request with this service's limit to the length of a vector."""
+    return replace(wanted, max_bytes=max_bits // 8) if wanted.limit_bits > max_bits else wanted
+
+
+def check_length(parameters: Parameters, max_bits: int) -> None:
+    """Raise LimitExceeded if the vector is longer than this service allows."""
+    if 8 * parameters.vector_bytes > max_bits:
+        field = next(iter(parameters.DIMENSIONS))
+        raise LimitExceeded(
+            f"{field}: {parameters} make a vector of {8 * parameters.vector_bytes} bits, more than this service's limit of "
+            f"{max_bits}",
+            field=field,
+            limit=max_bits,
+        )
+
+
+def _poor(request: SetRequest, plan: Plan) -> PoorUtility:
+    family = type(plan.parameters)
+    better = family.plan(PlanRequest(request.size, request.privacy, min_efficiency=0.0))
+    suggested = {f"better_{name}": value for name, value in better.parameters.dimensions().items()}
     return PoorUtility(
-        f"bits and hashes: {plan.bits} bits and {plan.hashes} hashes at epsilon {request.privacy.epsilon:g} answer with "
-        f"TPR {plan.true_positive_rate:.3f} and FPR {plan.false_positive_rate:.3f}, an efficiency of "
-        f"{plan.efficiency:.3f}; {better.bits} bits and {better.hashes} hashes reach {better.efficiency:.3f}. "
-        "Set allow_poor_utility to create it all the same",
-        field="bits",
+        f"{plan.parameters} at epsilon {request.privacy.epsilon:g} answer with TPR {plan.true_positive_rate:.3f} and FPR "
+        f"{plan.false_positive_rate:.3f}, an efficiency of {plan.efficiency:.3f}; {better.parameters} reach "
+        f"{better.efficiency:.3f}. Set allow_poor_utility to create it all the same",
+        field=next(iter(family.DIMENSIONS)),
         efficiency=plan.efficiency,
         true_positive_rate=plan.true_positive_rate,
         false_positive_rate=plan.false_positive_rate,
-        better_bits=better.bits,
-        better_hashes=better.hashes,
         better_efficiency=better.efficiency,
+        **suggested,
     )

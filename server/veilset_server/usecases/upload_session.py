@@ -97,16 +97,16 @@ class UploadSession:
 def hash_elements(stored: StoredSet, elements: Sequence[bytes]) -> NDArray[np.uint64]:
     """The digests of a batch of raw elements. Raises InvalidInput."""
     description = stored.description
-    if description.filter.scheme is not HashScheme.MMH3:
+    if description.hashing.scheme is not HashScheme.MMH3:
         raise InvalidInput(
-            "elements", f"digests hashed at the producer, since scheme {description.filter.scheme} is keyed"
+            "elements", f"digests hashed at the producer, since scheme {description.hashing.scheme} is keyed"
         )
     _check_batch_length("elements", len(elements))
     for element in elements:
         if not 1 <= len(element) <= MAX_ELEMENT_BYTES:
             raise InvalidInput("elements", f"1 to {MAX_ELEMENT_BYTES} bytes each", len(element))
     normalized = normalize(elements, description.normalization)
-    return digests(normalized, description.filter.scheme, description.filter.seed)
+    return digests(normalized, description.hashing.scheme, description.hashing.seed)
 
 
 def read_digests(packed: bytes) -> NDArray[np.uint64]:

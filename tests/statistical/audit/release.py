@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veilset.core.encodings.bloom.calibration import CalibratedResponse, calibrate
 from veilset.core.encodings.bloom.response import RandomBytes
-from veilset.core.params import Adjacency, FilterParameters, PrivacyParameters
+from veilset.core.params import Adjacency, PrivacyParameters
 from veilset_server.state.entropy import OsEntropy
 
 Bits = NDArray[np.uint8]
@@ -30,7 +30,7 @@ def release(mechanism: Mechanism, vector: Bits, bits: int, threshold: int) -> Bi
 
 def calibrated(epsilon: float, changed_bits: int, bits: int = LARGE_BITS) -> CalibratedResponse:
     """The response that the service would use where one element changes ``changed_bits`` bits of ``bits``."""
-    response = calibrate(FilterParameters(bits, changed_bits), PrivacyParameters(epsilon, DELTA, Adjacency.ADD_REMOVE))
+    response = calibrate(bits, changed_bits, PrivacyParameters(epsilon, DELTA, Adjacency.ADD_REMOVE))
     assert response.changed_bits == changed_bits
     return response
 

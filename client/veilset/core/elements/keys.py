@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 
 from veilset.core.elements.hashing import KEY_BYTES
-from veilset.core.params import KEY_CHECK_BYTES, FilterParameters, HashParameters, HashScheme
+from veilset.core.params import KEY_CHECK_BYTES, HashParameters, HashScheme
 from veilset.errors import InvalidInput, WrongKey
 
 _PERSON = b"veilset-check-1"
@@ -31,7 +31,7 @@ class AmbientKey(bytes):
     mistake, where a scheme takes none."""
 
 
-def check_key(hashing: HashParameters | FilterParameters, key: bytes | None, owner: str) -> bytes | None:
+def check_key(hashing: HashParameters, key: bytes | None, owner: str) -> bytes | None:
     """The secret to hash with. Raise WrongKey if ``key`` is not the one whose check value ``hashing`` has; ``owner`` names the
     set or release.
 

@@ -11,7 +11,7 @@ from veilset.core import compiled
 from veilset.core.compiled import read_only
 from veilset.core.elements.packed import PackedElements, pack
 from veilset.core.elements.packed_normalization import normalize_packed
-from veilset.core.params import FilterParameters, HashParameters, HashScheme, Normalization
+from veilset.core.params import HashParameters, HashScheme, Normalization
 
 # What the kernel saves for an element, on the machines where this was measured.
 _SAVED_IN_LIST = 60e-9
@@ -19,7 +19,7 @@ _SAVED_IN_BUFFER = 200e-9
 
 
 def packed_digests(
-    batch: list[Any] | PackedElements, hashing: HashParameters | FilterParameters, profile: Normalization
+    batch: list[Any] | PackedElements, hashing: HashParameters, profile: Normalization
 ) -> NDArray[np.uint64] | None:
     """The digests that `core.elements.hashing.digests` gives for the normalised elements, uint64 (n,); None where it has
     to do it: without the kernel, for a keyed scheme, and for whatever may have to be refused."""

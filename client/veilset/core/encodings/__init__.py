@@ -1,1 +1,60 @@
-"""How digests become a noisy vector: one folder for each family."""
+"""How digests become a noisy vector: one folder for each family, and the list of them.
+
+A new family is a folder with a subclass of `veilset.core.encodings.interface.Parameters` and a line below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.linear.parameters import LinearParameters
+from veilset.core.encodings.planning import Plan, PlanRequest, SmallestVector
+from veilset.errors import InvalidInput, PoorUtility
+
+ENCODINGS: dict[str, type[Parameters]] = {family.encoding: family for family in (BloomParameters, LinearParameters)}
+"""Name → family, in the order of tables; the first is taken where none is named."""
+
+_AS_GOOD = 0.01
+
+DEFAULT_ENCODING = next(iter(ENCODINGS))
+
+
+def find_encoding(name: str) -> type[Parameters]:
+    """The family of that name. Raises InvalidInput with the names that there are."""
+    if name not in ENCODINGS:
+        raise InvalidInput("encoding", "one of " + ", ".join(ENCODINGS), name)
+    return ENCODINGS[name]
+
+
+def parameters_of(name: str, fields: Mapping[str, int]) -> Parameters:
+    """Parameters from the name of their family and all their fields. Raises InvalidInput."""
+    family = find_encoding(name)
+    try:
+        return family(**fields)
+    except TypeError:
+        raise InvalidInput("encoding", f"with the fields of {name}", ", ".join(fields)) from None
+
+
+def plan_all(request: PlanRequest) -> dict[str, Plan | PoorUtility]:
+    """The best plan of every family, or its refusal."""
+    found: dict[str, Plan | PoorUtility] = {}
+    for name, family in ENCODINGS.items():
+        try:
+            found[name] = family.plan(request)
+        except PoorUtility as refused:
+            found[name] = refused
+    return found
+
+
+def recommended(found: Mapping[str, Plan | PoorUtility], request: PlanRequest) -> Plan:
+    """The plan to take: the shortest of those within 1% of the best by the objective. Raises the refusal if there is none."""
+    plans = [plan for plan in found.values() if isinstance(plan, Plan)]
+    if not plans:
+        raise next(refused for refused in found.values() if isinstance(refused, PoorUtility))
+    merits = [float(request.objective.merit(plan.true_positive_rate, plan.false_positive_rate)) for plan in plans]
+    if isinstance(request.objective, SmallestVector):
+        merits = [0.0] * len(plans)
+    least = max(merits) - _AS_GOOD * abs(max(merits))
+    return min((plan for plan, merit in zip(plans, merits, strict=True) if merit >= least), key=lambda plan: plan.bytes)

@@ -91,6 +91,11 @@ class Parameters(ABC):
     def vector_bytes(self) -> int:
         """Length of the packed vector."""
 
+    @property
+    def padding(self) -> int:
+        """The bits of the last byte that are 0 in every vector, as a mask."""
+        return 0
+
     @abstractmethod
     def charged(self, privacy: PrivacyParameters) -> PrivacyParameters:
         """The promise that a release with these parameters keeps when ``privacy`` was asked for: what is charged and stated.

@@ -111,6 +111,16 @@ class SmallestVector:
         return f"an efficiency of at least {self.min_efficiency:g}"
 
 
+def objective_of(max_false_positive_rate: float, min_true_positive_rate: float) -> Objective:
+    """The objective of a limit to one of the rates, 0 for none. Raises InvalidInput for both, and out of range."""
+    limits = Limits(max_false_positive_rate or None, min_true_positive_rate or None)
+    if limits.max_false_positive_rate is not None:
+        return LargestTruePositiveRate(limits.max_false_positive_rate)
+    if limits.min_true_positive_rate is not None:
+        return SmallestFalsePositiveRate(limits.min_true_positive_rate)
+    return LargestAdvantage()
+
+
 Objective = LargestAdvantage | SmallestFalsePositiveRate | LargestTruePositiveRate | SmallestVector
 
 
@@ -228,6 +238,19 @@ class Plan:
     def bits_per_element(self) -> float:
         """Of the packed vector."""
         return 8 * self.bytes / self.size
+
+    def record(self) -> dict[str, object]:
+        """All of it, flat, as JSON takes it."""
+        rates = ("true_positive_rate", "false_positive_rate", "advantage", "advantage_limit", "efficiency")
+        more = ("attacker_accuracy_limit", "bytes", "bits_per_element")
+        return {
+            "encoding": self.parameters.encoding,
+            **self.parameters.fields(),
+            **self.parameters.facts(),
+            "epsilon": self.privacy.epsilon,
+            "delta": self.privacy.delta,
+            **{name: getattr(self, name) for name in rates + more},
+        }
 
     def __str__(self) -> str:
         return (

@@ -26,7 +26,6 @@ from decimal import Decimal
 from veilset.core.params import (
     MAX_DELTA,
     MAX_ELEMENTS_PER_USER,
-    MAX_HASHES,
     check_choice,
     check_delta,
     check_epsilon,
@@ -38,7 +37,7 @@ from veilset.core.privacy.noise_laws import STANDARD_DEVIATION, CountMechanism, 
 from veilset.errors import InvalidInput
 
 MAX_COUNT_EPSILON = 16.0
-MAX_SENSITIVITY = MAX_ELEMENTS_PER_USER * MAX_HASHES
+MAX_SENSITIVITY = MAX_ELEMENTS_PER_USER
 RANDOM_INTEGERS = 1 << 64
 """A count takes one uniform integer below this."""
 

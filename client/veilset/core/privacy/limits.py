@@ -46,6 +46,11 @@ def true_positive_limit(epsilon: float, delta: float, false_positive_rate: Array
     return np.minimum(1.0, np.minimum(steep, shallow))
 
 
+def delta_is_large(delta: float, min_size: int) -> bool:
+    """Whether δ deserves a warning: above 1/(10·min_size), where it would excuse exposing an element outright."""
+    return delta > 1 / (10 * min_size)
+
+
 def _check_guarantee(epsilon: float, delta: float) -> None:
     if not 0.0 <= epsilon < math.inf:
         raise InvalidInput("epsilon", "a finite number, at least 0", epsilon)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
-from veilset.core.encodings.bloom.accuracy import attacker_accuracy_limit
 from veilset.core.params import Adjacency, Calibration
 from veilset.core.privacy.budget import NANO, amount_text, charge_of, parse_delta
+from veilset.core.privacy.limits import attacker_accuracy_limit
 from veilset.core.release.header import ReleaseHeader
 
 _ASSUMPTIONS = {

@@ -1,4 +1,4 @@
-"""The release header: what a reader may know about a release beside its bits, and its exact bytes.
+"""The release header: what a reader may know about a release beside its vector, and its exact bytes.
 
 Nothing in it is computed from the data except the noisy count where one was bought. The decoder trusts nothing: every
 field is checked, so that a hostile store can neither make a reader allocate without bound nor answer from wrong lengths.
@@ -14,8 +14,17 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from veilset.core.encodings.bloom.calibration import flip_threshold
-from veilset.core.params import MAX_DELTA, MAX_EPSILON, FilterParameters, Normalization, PrivacyParameters, check_name
+from veilset.core.encodings.interface import CHUNK_BYTES, Parameters
+from veilset.core.params import (
+    MAX_DELTA,
+    MAX_EPSILON,
+    MAX_SIZE,
+    HashParameters,
+    Normalization,
+    PrivacyParameters,
+    check_integer,
+    check_name,
+)
 from veilset.core.privacy.budget import parse_delta
 from veilset.core.privacy.noise_laws import CountMechanism
 from veilset.core.release import wire
@@ -23,7 +32,6 @@ from veilset.errors import InvalidInput, ReleaseRejected
 from veilset.v1 import release_pb2 as pb
 
 FORMAT_VERSION = 1
-CHUNK_BYTES = 1 << 20
 _HASH_BYTES = 32
 _LARGEST_SCALE = 1e18
 _YEAR_10000_US = 253_402_300_800_000_000
@@ -43,16 +51,15 @@ class NoisyCount:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHeader:
-    """A checked release header; fields as in release.proto. flip probability = flip_threshold / 2^64."""
+    """A checked release header; fields as in release.proto."""
 
     set_name: str
     sequence: int
-    filter: FilterParameters
+    hashing: HashParameters
+    encoding: Parameters
     privacy: PrivacyParameters
     normalization: Normalization
-    changed_bits: int
-    epsilon0: float
-    flip_threshold: int
+    capacity: int
     created_at_us: int
     chunk_sha256: tuple[bytes, ...]
     total_nano_epsilon: int
@@ -62,14 +69,9 @@ class ReleaseHeader:
     chunk_bytes: int = CHUNK_BYTES
 
     @property
-    def flip_probability(self) -> float:
-        """Chance that a bit was flipped."""
-        return self.flip_threshold / 2.0**64
-
-    @property
     def vector_bytes(self) -> int:
-        """Length of the packed bits."""
-        return self.filter.vector_bytes
+        """Length of the packed vector."""
+        return self.encoding.vector_bytes
 
     @property
     def chunk_sizes(self) -> list[int]:
@@ -89,12 +91,11 @@ def encode_header(header: ReleaseHeader) -> bytes:
         format_version=FORMAT_VERSION,
         set_name=header.set_name,
         sequence=header.sequence,
-        filter=wire.filter_to_proto(header.filter),
+        hashing=wire.hashing_to_proto(header.hashing),
+        encoding=wire.encoding_to_proto(header.encoding),
         privacy=wire.privacy_to_proto(header.privacy),
         normalization=wire.to_number(wire.NORMALIZATION, header.normalization),  # type: ignore[arg-type]
-        changed_bits=header.changed_bits,
-        epsilon0=header.epsilon0,
-        flip_threshold=header.flip_threshold,
+        capacity=header.capacity,
         created_at_us=header.created_at_us,
         chunk_bytes=header.chunk_bytes,
         chunk_sha256=header.chunk_sha256,
@@ -142,12 +143,11 @@ def _from_message(message: pb.ReleaseHeader) -> ReleaseHeader:
     return ReleaseHeader(
         set_name=check_name("set_name", message.set_name),
         sequence=message.sequence,
-        filter=wire.filter_from_proto(message.filter),
+        hashing=wire.hashing_from_proto(message.hashing),
+        encoding=wire.encoding_from_proto(message.encoding),
         privacy=wire.privacy_from_proto(message.privacy),
         normalization=wire.from_number("normalization", wire.NORMALIZATION, message.normalization),
-        changed_bits=message.changed_bits,
-        epsilon0=message.epsilon0,
-        flip_threshold=message.flip_threshold,
+        capacity=check_integer("capacity", message.capacity, 1, MAX_SIZE),
         created_at_us=message.created_at_us,
         chunk_sha256=tuple(message.chunk_sha256),
         total_nano_epsilon=message.total_nano_epsilon,
@@ -174,9 +174,6 @@ def _check(header: ReleaseHeader, vector_bytes: int) -> None:
         "total_delta": _is_delta(header.total_delta),
         "sequence": header.sequence >= 1,
         "vector_bytes": vector_bytes == header.vector_bytes,
-        "flip_threshold": 1 <= header.flip_threshold <= 1 << 63,
-        "epsilon0": 0 < header.epsilon0 <= MAX_EPSILON and header.flip_threshold >= flip_threshold(header.epsilon0),
-        "changed_bits": header.changed_bits >= 1,
         "chunk_bytes": header.chunk_bytes == CHUNK_BYTES,
         "chunk_sha256": len(header.chunk_sha256) == -(-header.vector_bytes // CHUNK_BYTES)
         and all(len(digest) == _HASH_BYTES for digest in header.chunk_sha256),
@@ -190,7 +187,7 @@ def _is_count(header: ReleaseHeader, count: NoisyCount) -> bool:
     return (
         count.mechanism in list(CountMechanism)
         and 0 < count.scale < _LARGEST_SCALE
-        and count.sensitivity == header.privacy.elements_per_user * header.filter.hashes
+        and count.sensitivity == header.privacy.elements_per_user
         and 0 < count.epsilon <= MAX_EPSILON
         and 0 <= count.delta <= MAX_DELTA
     )

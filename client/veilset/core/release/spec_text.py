@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 
+from veilset.core.encodings import ENCODINGS
 from veilset.errors import InvalidInput
 
 VERSION = 1
@@ -18,8 +19,12 @@ MAX_CHARACTERS = 1 << 16
 
 FIELDS: dict[str, tuple[type, str]] = {
     "size": (int, "planned number of distinct elements of each side, a round number"),
-    "bits": (int, "m, length of the vector"),
-    "hashes": (int, "k, positions per element"),
+    "encoding": (str, "how a set becomes a noisy vector"),
+    **{
+        name: (int, text.rstrip(".").lower())
+        for family in ENCODINGS.values()
+        for name, text in family.DIMENSIONS.items()
+    },
     "scheme": (str, "element bytes to digest, with version"),
     "seed": (int, "of the digest; public, drawn at random, the same on both sides"),
     "key_check": (str, "check value of the secret, which is not in this file"),
@@ -52,11 +57,17 @@ def parse_fields(text: str) -> dict[str, object]:
         if name not in FIELDS:
             raise InvalidInput("spec", f"without {name[:40]!r}, which is no field of version {VERSION}")
     for name, (kind, _) in FIELDS.items():
-        if name not in found and name not in OPTIONAL:
+        if name not in found and name not in OPTIONAL and not _is_of_another(name, found):
             raise InvalidInput(f"spec.{name}", "given")
         if name in found:
             found[name] = _typed(name, kind, found[name])
     return found
+
+
+def _is_of_another(name: str, found: Mapping[str, object]) -> bool:
+    """Whether a field is a dimension, and of another encoding than the spec's."""
+    own = ENCODINGS.get(str(found.get("encoding")))
+    return any(name in family.DIMENSIONS for family in ENCODINGS.values() if family is not own)
 
 
 def _typed(name: str, kind: type, value: object) -> object:

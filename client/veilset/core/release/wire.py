@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
+from veilset.core.encodings import ENCODINGS, find_encoding, parameters_of
+from veilset.core.encodings.interface import Parameters
 from veilset.core.params import (
     Adjacency,
     Calibration,
-    FilterParameters,
     HashParameters,
     HashScheme,
     Normalization,
@@ -17,6 +19,9 @@ from veilset.core.params import (
 from veilset.errors import InvalidInput
 from veilset.v1 import membership_pb2
 from veilset.v1 import parameters_pb2 as pb
+
+_OTHER = "other"
+_FAMILIES = set(pb.Encoding.DESCRIPTOR.fields_by_name) - {_OTHER}
 
 Value = TypeVar("Value", Adjacency, Calibration, HashScheme, Normalization, Operation)
 
@@ -39,7 +44,6 @@ NORMALIZATION: dict[int, Normalization] = {
     pb.NORMALIZATION_NFC_V1: Normalization.NFC,
     pb.NORMALIZATION_EMAIL_V1: Normalization.EMAIL,
 }
-
 OPERATION: dict[int, Operation] = {
     membership_pb2.OPERATION_ADD: Operation.ADD,
     membership_pb2.OPERATION_REMOVE: Operation.REMOVE,
@@ -76,21 +80,53 @@ def hashing_from_proto(message: pb.HashParameters) -> HashParameters:
     return HashParameters(scheme, message.seed, message.key_check.hex())
 
 
-def filter_to_proto(parameters: FilterParameters) -> pb.FilterParameters:
-    """Encode."""
-    return pb.FilterParameters(
-        bits=parameters.bits,
-        hashes=parameters.hashes,
-        scheme=to_number(HASH_SCHEME, parameters.scheme),  # type: ignore[arg-type]
-        seed=parameters.seed,
-        key_check=bytes.fromhex(parameters.key_check),
-    )
+def encoding_to_proto(parameters: Parameters) -> pb.Encoding:
+    """Encode: fields of one name, or by name where the contract has no message for the family."""
+    return dimensions_to_proto(parameters.encoding, parameters.fields())
 
 
-def filter_from_proto(message: pb.FilterParameters) -> FilterParameters:
-    """Decode and check. Raises InvalidInput."""
-    scheme = from_number("scheme", HASH_SCHEME, message.scheme, HashScheme.MMH3)
-    return FilterParameters(message.bits, message.hashes, scheme, message.seed, message.key_check.hex())
+def encoding_from_proto(message: pb.Encoding) -> Parameters:
+    """Decode and check. Raises InvalidInput, also for a family that is not known here."""
+    name, fields = _fields(message)
+    return parameters_of(name, fields)
+
+
+def dimensions_to_proto(name: str, fields: Mapping[str, int]) -> pb.Encoding:
+    """Encode what is asked of an encoding; what is left out stays 0."""
+    message = pb.Encoding()
+    if name in _FAMILIES:
+        own = getattr(message, name)
+        own.SetInParent()
+        for field, value in fields.items():
+            setattr(own, field, value)
+    else:
+        message.other.family = name
+        message.other.fields.update(fields)
+    return message
+
+
+def dimensions_from_proto(message: pb.Encoding) -> tuple[str, dict[str, int]]:
+    """The family's name and the dimensions that are not 0; "" where no family is given. Raises InvalidInput where the
+    family is not known here, or what is noise is not 0."""
+    if message.WhichOneof("family") is None:
+        return "", {}
+    name, fields = _fields(message)
+    given = {field: value for field, value in fields.items() if value}
+    for field in given:
+        if field not in find_encoding(name).DIMENSIONS:
+            raise InvalidInput(field, "absent: it is noise, which follows from the promise")
+    find_encoding(name)
+    return name, given
+
+
+def _fields(message: pb.Encoding) -> tuple[str, dict[str, int]]:
+    name = message.WhichOneof("family")
+    if name is None:
+        raise InvalidInput("encoding", "one of " + ", ".join(ENCODINGS), "nothing")
+    own = getattr(message, name)
+    if name == _OTHER:
+        return own.family, dict(own.fields)
+    return name, {field.name: getattr(own, field.name) for field in own.DESCRIPTOR.fields}
 
 
 def privacy_to_proto(parameters: PrivacyParameters) -> pb.PrivacyParameters:

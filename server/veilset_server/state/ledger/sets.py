@@ -10,10 +10,11 @@ import json
 import sqlite3
 from dataclasses import asdict
 
+from veilset.core.encodings import parameters_of
 from veilset.core.params import (
     Adjacency,
     Calibration,
-    FilterParameters,
+    HashParameters,
     HashScheme,
     Normalization,
     PrivacyParameters,
@@ -103,7 +104,8 @@ def mark_deleted(transaction: sqlite3.Connection, stored: StoredSet) -> None:
 
 def _to_row(stored: StoredSet, *, deleted: bool) -> tuple[Value, ...]:
     description = stored.description
-    text = json.dumps(asdict(description), sort_keys=True)
+    encoding = {"encoding": {"family": description.encoding.encoding, **description.encoding.fields()}}
+    text = json.dumps(asdict(description) | encoding, sort_keys=True)
     return stored.set_id, description.name, description.account, text, int(deleted)
 
 
@@ -118,9 +120,14 @@ def set_from_row(row: Row) -> StoredSet:
 
 def _description_from_json(text: str) -> SetDescription:
     fields = json.loads(text)
-    shape, privacy = fields.pop("filter"), fields.pop("privacy")
-    shape["scheme"] = HashScheme(shape["scheme"])
+    hashing, encoding, privacy = (fields.pop(name) for name in ("hashing", "encoding", "privacy"))
+    hashing["scheme"] = HashScheme(hashing["scheme"])
     privacy["adjacency"] = Adjacency(privacy["adjacency"])
     privacy["calibration"] = Calibration(privacy["calibration"])
     fields["normalization"] = Normalization(fields["normalization"])
-    return SetDescription(filter=FilterParameters(**shape), privacy=PrivacyParameters(**privacy), **fields)
+    return SetDescription(
+        hashing=HashParameters(**hashing),
+        encoding=parameters_of(encoding.pop("family"), encoding),
+        privacy=PrivacyParameters(**privacy),
+        **fields,
+    )

@@ -23,7 +23,15 @@ from functools import lru_cache
 
 from veilset.core.encodings.bloom.occupancy import dominating_distribution, maximum_changed_bits
 from veilset.core.encodings.bloom.profile import delta_bound, privacy_profile, reached_delta
-from veilset.core.params import MAX_EPSILON, Calibration, FilterParameters, PrivacyParameters
+from veilset.core.params import (
+    MAX_BITS,
+    MAX_EPSILON,
+    MAX_HASHES,
+    MIN_BITS,
+    Calibration,
+    PrivacyParameters,
+    check_integer,
+)
 from veilset.core.privacy.bracketing import greatest_allowed
 from veilset.core.privacy.budget import float_within
 from veilset.core.privacy.exact import decimal_digits
@@ -33,7 +41,6 @@ __all__ = [
     "COIN_SIDES",
     "CalibratedResponse",
     "calibrate",
-    "delta_is_large",
     "flip_threshold",
     "privacy_profile",
     "quantile_changed_bits",
@@ -59,15 +66,17 @@ class CalibratedResponse:
     changed_bits: int
 
 
-def calibrate(shape: FilterParameters, privacy: PrivacyParameters) -> CalibratedResponse:
-    """The least noise with which a release of a filter of this shape keeps the promise. The seed plays no part. Cached.
+def calibrate(bits: int, hashes: int, privacy: PrivacyParameters) -> CalibratedResponse:
+    """The least noise with which a release of a filter of m = bits and k = hashes keeps the promise. Cached.
 
     The promise is what is charged: the decimals that epsilon and delta stand for, which the floats may lie above.
-    Raises InvalidInput naming ``elements_per_user`` if W_max is too large for the distribution of W; the worst-case
-    calibration has no such limit.
+    Raises InvalidInput for dimensions out of range, and naming ``elements_per_user`` if W_max is too large for the
+    distribution of W; the worst-case calibration has no such limit.
     """
+    check_integer("bits", bits, MIN_BITS, MAX_BITS)
+    check_integer("hashes", hashes, 1, MAX_HASHES)
     charged = replace(privacy, epsilon=float_within(privacy.epsilon), delta=float_within(privacy.delta))
-    return _calibrate(shape.bits, shape.hashes, charged)
+    return _calibrate(bits, hashes, charged)
 
 
 @lru_cache(maxsize=4096)
@@ -115,11 +124,6 @@ def flip_threshold(epsilon0: float) -> int:
     with decimal_digits(80, ROUND_CEILING):
         threshold = math.ceil(COIN_SIDES / odds)
     return min(threshold, COIN_SIDES // 2)  # 1/(1 + e^ε0) <= 1/2
-
-
-def delta_is_large(delta: float, min_size: int) -> bool:
-    """Whether δ deserves a warning: above 1/(10·min_size), where it would excuse exposing an element outright."""
-    return delta > 1 / (10 * min_size)
 
 
 def _share(epsilon: float, parts: int) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.encodings.bitset import last_byte_mask
+from veilset.core.encodings.bloom.bitset import last_byte_mask
 from veilset.errors import InvalidInput
 
 RandomBytes = Callable[[int], bytes | bytearray | memoryview]

@@ -11,15 +11,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from veilset.core.encodings.bloom.occupancy import maximum_changed_bits
-from veilset.core.encodings.bloom.planning.pricing import Plan, evaluate
-from veilset.core.encodings.bloom.planning.request import PlanRequest
+from veilset.core.encodings.bloom.parameters import BloomParameters
 from veilset.core.encodings.bloom.planning.search import Good, Setting
+from veilset.core.encodings.planning import Plan, PlanRequest, evaluate
 from veilset.core.params import MIN_BITS
 from veilset.errors import PoorUtility
 
 _EFFORT = 80.0
 _ESTIMATE_ERROR = 0.01  # relative; settings ranked further below the best exact one are not tried
 _STEPS = (2.0**-7, 2.0**-9, 2.0**-11, 2.0**-13, 2.0**-15)
+
+
+def bits_of(plan: Plan) -> int:
+    """Length of the vector."""
+    return plan.parameters.dimensions()["bits"]
 
 
 class Refinement:
@@ -48,13 +53,13 @@ class Refinement:
         """The plan of the fewest bits that is good, among settings ranked by bits; None if there is none."""
         found: Plan | None = None
         for setting in ranked:
-            if found is not None and (setting.bits >= found.bits or self._effort <= 0.0):
+            if found is not None and (setting.bits >= bits_of(found) or self._effort <= 0.0):
                 break
             for growth in (0.0, *reversed(_STEPS)):
                 bits = min(setting.bits + int(setting.bits * growth + (growth > 0.0)), self._request.limit_bits)
                 candidate = self._price(setting.hashes, bits)
                 if candidate is not None and self._is_good(candidate, good):
-                    if found is None or candidate.bits < found.bits:
+                    if found is None or bits_of(candidate) < bits_of(found):
                         found = candidate
                     break
         return None if found is None else self._shorten(found, good)
@@ -72,31 +77,22 @@ class Refinement:
         privacy = request.privacy
         most = maximum_changed_bits(hashes, privacy.adjacency, privacy.elements_per_user)
         self._effort -= 1.0 + (most / 48.0) ** 2.5
-        limits = request.decoder_limits
         try:
-            return evaluate(
-                request.size,
-                privacy,
-                bits,
-                hashes,
-                rule=request.rule,
-                max_false_positive_rate=limits.max_false_positive_rate,
-                min_true_positive_rate=limits.min_true_positive_rate,
-            )
+            return evaluate(BloomParameters.calibrate(privacy, {"bits": bits, "hashes": hashes}), request)
         except PoorUtility:
             return None  # the objective's limit cannot be reached here
 
     def _climb(self, best: Plan, merit: float) -> tuple[Plan, float]:
         """Move m by ever smaller steps while that helps: the estimate may miss the tip of a tooth by k²/m or so."""
         for share in _STEPS:
-            step = max(1, int(best.bits * share))
+            step = max(1, int(bits_of(best) * share))
             moved = True
             while moved and self._effort > 0.0:
                 moved = False
-                for bits in (best.bits + step, best.bits - step):
+                for bits in (bits_of(best) + step, bits_of(best) - step):
                     if not MIN_BITS <= bits <= self._request.limit_bits:
                         continue
-                    candidate = self._price(best.hashes, bits)
+                    candidate = self._price(best.parameters.dimensions()["hashes"], bits)
                     if candidate is not None and self.merit(candidate) > merit:
                         best, merit, moved = candidate, self.merit(candidate), True
                         break
@@ -104,9 +100,9 @@ class Refinement:
 
     def _shorten(self, found: Plan, good: Good) -> Plan:
         for share in _STEPS:
-            step = max(1, int(found.bits * share))
-            while self._effort > 0.0 and found.bits - step >= MIN_BITS:
-                candidate = self._price(found.hashes, found.bits - step)
+            step = max(1, int(bits_of(found) * share))
+            while self._effort > 0.0 and bits_of(found) - step >= MIN_BITS:
+                candidate = self._price(found.parameters.dimensions()["hashes"], bits_of(found) - step)
                 if candidate is None or not self._is_good(candidate, good):
                     break
                 found = candidate

@@ -12,11 +12,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.encodings.bloom.planning.objectives import LargestAdvantage
-from veilset.core.encodings.bloom.planning.pricing import Plan
 from veilset.core.encodings.bloom.planning.refinement import Refinement
-from veilset.core.encodings.bloom.planning.request import PlanRequest
 from veilset.core.encodings.bloom.planning.search import Floats, Good, Search
+from veilset.core.encodings.planning import LargestAdvantage, Plan, PlanRequest
 from veilset.core.params import MAX_BITS, MAX_EPSILON
 from veilset.errors import PoorUtility
 
@@ -34,32 +32,22 @@ def refusal(request: PlanRequest, best: Plan | None) -> PoorUtility:
     longer, larger = _longer_vector(request), _larger_epsilon(request)
     details: dict[str, object] = {"needed_efficiency": f"{_needed_efficiency(request):.6g}"}
     if present is not None:
-        details |= {"best_efficiency": f"{present.efficiency:.6g}", "best_hashes": present.hashes}
-        details |= {"best_bits": present.bits, "best_advantage": f"{present.advantage:.6g}"}
+        details |= {f"best_{name}": value for name, value in present.parameters.dimensions().items()}
+        details |= {"best_efficiency": f"{present.efficiency:.6g}", "best_advantage": f"{present.advantage:.6g}"}
     ways = []
     if longer is not None:
         details["needed_bytes"] = longer.bytes
-        ways.append(f"max_bytes {longer.bytes} at epsilon {request.privacy.epsilon:g} ({describe(longer)})")
+        ways.append(f"max_bytes {longer.bytes} at epsilon {request.privacy.epsilon:g} ({longer})")
     if larger is not None:
         epsilon, improved = larger
         details["needed_epsilon"] = f"{epsilon:.6g}"
-        ways.append(f"epsilon {epsilon:g} within the same size limit ({describe(improved)})")
+        ways.append(f"epsilon {epsilon:g} within the same size limit ({improved})")
     nearest = " or ".join(ways) if ways else f"none with up to {_LONGEST_SUGGESTION} bits per element or epsilon 64"
-    have = (
-        "nothing is possible" if present is None else f"the best is {describe(present)}{_without_limit(request, best)}"
-    )
+    have = "nothing is possible" if present is None else f"the best is {present}{_without_limit(request, best)}"
     return PoorUtility(
         f"no setting of at most {request.limit_bits} bits for {request.size} elements at epsilon "
         f"{request.privacy.epsilon:g} reaches {_wish(request)}; {have}. Nearest that do: {nearest}",
         **details,
-    )
-
-
-def describe(plan: Plan) -> str:
-    """A setting and its worth in one phrase."""
-    return (
-        f"{plan.bits} bits, {plan.hashes} {'hash' if plan.hashes == 1 else 'hashes'}: true positives "
-        f"{plan.true_positive_rate:.2%}, false positives {plan.false_positive_rate:.2%}, efficiency {plan.efficiency:.3f}"
     )
 
 
@@ -85,7 +73,7 @@ def _without_limit(request: PlanRequest, best: Plan | None) -> str:
     if best is None or not request.objective.limits().given:
         return ""
     free = _most_useful(request)
-    return f"; without that limit {describe(free)}" if free is not None else ""
+    return f"; without that limit {free}" if free is not None else ""
 
 
 def _most_useful(request: PlanRequest) -> Plan | None:

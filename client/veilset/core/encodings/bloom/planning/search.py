@@ -20,9 +20,9 @@ from veilset.core.encodings.bloom.accuracy import (
     expected_fill,
     expected_ones_fraction,
 )
-from veilset.core.encodings.bloom.decoding import choose_thresholds
+from veilset.core.encodings.bloom.law import choose_thresholds
 from veilset.core.encodings.bloom.planning.estimates import CalibrationEstimate, plannable_hashes
-from veilset.core.encodings.bloom.planning.request import PlanRequest
+from veilset.core.encodings.planning import PlanRequest
 from veilset.core.params import MAX_HASHES, MIN_BITS
 
 ALL_HASHES = range(1, MAX_HASHES + 1)
@@ -125,10 +125,10 @@ class Search:
         detected, mistaken = np.zeros(len(bits)), np.zeros(len(bits))
         feasible = np.ones(len(bits), dtype=bool)
         for distinct, chances in _likely_distinct(hashes, bits):
-            members, strangers = binomial_tails(distinct, 1.0 - flip), binomial_tails(distinct, fraction)
-            thresholds = choose_thresholds(members, strangers, request.rule, request.decoder_limits)[:, np.newaxis]
+            members, others = binomial_tails(distinct, 1.0 - flip), binomial_tails(distinct, fraction)
+            thresholds = choose_thresholds(members, others, request.rule, request.decoder_limits)[:, np.newaxis]
             detected += chances * np.take_along_axis(members, thresholds, axis=1)[:, 0]
-            mistaken += chances * np.take_along_axis(strangers, thresholds, axis=1)[:, 0]
+            mistaken += chances * np.take_along_axis(others, thresholds, axis=1)[:, 0]
             if distinct == hashes and request.decoder_limits.given:
                 feasible = ((thresholds >= 1) & (thresholds <= hashes))[:, 0]
         merits = np.where(feasible, request.objective.merit(detected, mistaken), -np.inf)

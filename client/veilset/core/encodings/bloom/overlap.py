@@ -22,24 +22,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from veilset.core.estimates.bounded_interval import BoundedTest, Estimate, Spread
-from veilset.core.params import FilterParameters, check_integer
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core.encodings.decoder import Law
+from veilset.core.estimates.bounded_interval import BoundedTest, Spread
+from veilset.core.estimates.results import Overlap
+from veilset.core.params import check_integer
 
 _MOST = 1 << 62
 _LEAST_DEVIATION = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Overlap(Estimate):
-    """Elements of an own list that are in a set, with the interval [low, high] at ``confidence``.
-
-    own_size: distinct elements of the list; estimate and interval lie in [0, own_size], and the interval holds a true
-    overlap of 0 or of the whole list as often as any other. It reaches to the whole numbers next to the estimate.
-    unbiased: the estimate before it was moved into that range; average this one over several lists.
-    """
-
-    own_size: int
-    unbiased: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +46,23 @@ class ListReading:
     ones: int
     vector_ones: int
 
+    @classmethod
+    def of(cls, bits: int, hashes: int, law: Law, found: NDArray[np.int64]) -> ListReading:
+        """From how often each reading occurred; an element of d < k distinct positions counts as k of the same share."""
+        distinct, ones = np.divmod(np.arange(len(found)), hashes + 1)
+        shares = found * ones * hashes / np.maximum(distinct, 1)
+        return cls(int(found.sum()), round(shares.sum()), round(law.facts["ones_fraction"] * bits))
+
 
 def estimate_overlap(
-    shape: FilterParameters, flip_probability: float, reading: ListReading, confidence: float = 0.95
+    bits: int, hashes: int, flip_probability: float, reading: ListReading, confidence: float = 0.95
 ) -> Overlap:
     """Common elements of an own list and the set behind a vector; ``flip_probability`` in (0, 1/2].
 
     A vector of as many ones as one that holds everything says nothing: the interval is [0, own_size] then. Raises
     InvalidInput.
     """
-    test = overlap_test(shape, flip_probability, reading, confidence)
+    test = overlap_test(bits, hashes, flip_probability, reading, confidence)
     none, every = test.mean(0.0), test.mean(test.high)
     unbiased = reading.elements * (test.observed - none) / (every - none) if every > none else 0.0
     found = test.estimate(unbiased)
@@ -72,10 +71,10 @@ def estimate_overlap(
 
 
 def overlap_test(
-    shape: FilterParameters, flip_probability: float, reading: ListReading, confidence: float
+    bits: int, hashes: int, flip_probability: float, reading: ListReading, confidence: float
 ) -> BoundedTest:
     """The test of T whose accepted values are the interval."""
-    k, m, p, r = shape.hashes, shape.bits, flip_probability, reading.elements
+    k, m, p, r = hashes, bits, flip_probability, reading.elements
     check_integer("elements", r, 0, _MOST)
     check_integer("ones", reading.ones, 0, r * k)
     check_integer("vector_ones", reading.vector_ones, 0, m)

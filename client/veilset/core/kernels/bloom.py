@@ -50,38 +50,16 @@ def _look_up(
 
 @kernel
 def insert(vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: int, hashes: int) -> int:
-    """Set the positions of digests (n,); returns how many digests, one after the other, set at least one new bit.
-
-    No branch and no store depends on what the vector holds (see `core.encodings.bloom.filter`).
-    """
-    new = 0
-    read = np.zeros(1, np.uint8)
+    """Set the positions of digests (n,); returns a byte that keeps the reads ahead from being left out."""
+    read = np.uint8(0)
     found = np.empty(_BLOCK * hashes, np.uint64)
     for first in range(0, len(hashed), _BLOCK):
         block = hashed[first : first + _BLOCK]
-        read[0] ^= _look_up(vector, block, np.uint64(bits), hashes, found)
-        for j in range(len(block)):
-            fresh = np.uint8(0)
-            for i in range(hashes):
-                position = found[j * hashes + i]
-                byte, mask = position >> _3, np.uint8(np.uint64(0x80) >> (position & _7))
-                before = vector[byte]
-                fresh |= mask & ~before
-                vector[byte] = before | mask
-            new += int((np.uint64(fresh) + np.uint64(255)) >> np.uint64(8))
-    return new
-
-
-@kernel
-def count_readings(vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: int, hashes: int) -> int:
-    """Ones at all positions of all digests, each position as often as it occurs."""
-    ones = np.uint64(0)
-    length = np.uint64(bits)
-    for j in range(len(hashed)):
-        for i in range(hashes):
-            position = _position(hashed[j], i, length)
-            ones += (np.uint64(vector[position >> _3]) >> (_7 - (position & _7))) & _1
-    return int(ones)
+        read ^= _look_up(vector, block, np.uint64(bits), hashes, found)
+        for i in range(len(block) * hashes):
+            position = found[i]
+            vector[position >> _3] |= np.uint8(np.uint64(0x80) >> (position & _7))
+    return int(read)
 
 
 @kernel

@@ -35,10 +35,11 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.encodings.bitset import count_ones
+from veilset.core.encodings.bloom.bitset import count_ones
+from veilset.core.encodings.bloom.joint_bits import Weights, Zeros, covariances, sum_spread
 from veilset.core.estimates.bounded_interval import BoundedTest, Estimate, Spread, check_confidence
-from veilset.core.estimates.joint_bits import Weights, Zeros, covariances, sum_spread
-from veilset.core.params import FilterParameters, check_integer
+from veilset.core.estimates.results import Comparison
+from veilset.core.params import check_integer
 from veilset.errors import InvalidInput
 
 _MOST_FLIPPED = 0.5 - 2.0**-20
@@ -46,20 +47,6 @@ _CHUNK_BYTES = 1 << 20
 _LEAST_DEVIATIONS = 3.0
 _ROUNDS = 3  # of α' and β'; more change nothing
 _LEAST_VARIANCE = 1e-300
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Distinct elements of two sets, of both together and common to both, and the Jaccard index, with intervals.
-
-    An upper end but that of the Jaccard index is infinite where vectors may be full, or too full for it to be told.
-    """
-
-    left: Estimate
-    right: Estimate
-    union: Estimate
-    intersection: Estimate
-    jaccard: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +68,13 @@ def count_joint_bits(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> Joint
 class PairedReleases:
     """The tests and estimates of two releases of one shape, from their joint counts.
 
-    shape: of both. flips: flip probabilities of left and right, in (0, 1/2]; at 1/2 a vector says nothing and intervals
+    bits, hashes: of both. flips: flip probabilities of left and right, in (0, 1/2]; at 1/2 a vector says nothing and intervals
     hold all that is possible. confidence: of each interval by itself, in (0, 1). Raises InvalidInput.
     """
 
     def __init__(
-        self, shape: FilterParameters, flips: tuple[float, float], counts: JointCounts, confidence: float
+        self, bits: int, hashes: int, flips: tuple[float, float], counts: JointCounts, confidence: float
     ) -> None:
-        bits = shape.bits
         check_integer("left", counts.left, 0, bits)
         check_integer("right", counts.right, 0, bits)
         check_integer("both", counts.both, max(0, counts.left + counts.right - bits), min(counts.left, counts.right))
@@ -97,7 +83,7 @@ class PairedReleases:
         self._bits = bits
         self._confidence = check_confidence(confidence)
         self._flips = (min(flips[0], _MOST_FLIPPED), min(flips[1], _MOST_FLIPPED))
-        self._kappa = -shape.hashes * math.log1p(-1.0 / bits)
+        self._kappa = -hashes * math.log1p(-1.0 / bits)
         self._least = 0.5 / bits  # half a zero stands for none
         (p, q), (u, v) = self._flips, (1.0 - 2.0 * self._flips[0], 1.0 - 2.0 * self._flips[1])
         left, right = (counts.left / bits - p) / u, (counts.right / bits - q) / v

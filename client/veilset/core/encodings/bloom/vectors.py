@@ -1,0 +1,115 @@
+"""Building and reading noisy Bloom vectors: what digests set, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset.core import compiled
+from veilset.core.compiled import read_only
+from veilset.core.encodings.bloom.bitset import set_bits, test_bits
+from veilset.core.encodings.bloom.positions import positions
+from veilset.core.encodings.bloom.response import perturb
+from veilset.core.encodings.interface import CHUNK_BYTES, Digests, MemoryVector, RandomBytes, Vector
+from veilset.errors import InvalidInput
+
+_BATCH = 1 << 16
+_SAVED_PER_POSITION = 20e-9
+
+
+def encode(
+    bits: int, hashes: int, flip_threshold: int, chunks: Iterable[Digests], random_bytes: RandomBytes
+) -> Iterator[bytes]:
+    """The noisy vector of the digests, in pieces of CHUNK_BYTES."""
+    start = 0
+    for piece in _raw_pieces(bits, hashes, chunks):
+        yield perturb(piece, min(8 * len(piece), bits - start), flip_threshold, random_bytes).tobytes()
+        start += 8 * CHUNK_BYTES
+
+
+def _raw_pieces(bits: int, hashes: int, chunks: Iterable[Digests]) -> Iterator[NDArray[np.uint8]]:
+    """The vector without noise, front to back: as sorted digests have their first position sorted, one piece at a time where
+    that is the only one; in memory for several."""
+    length = (bits + 7) // 8
+    if hashes > 1:
+        whole = np.zeros(length, dtype=np.uint8)
+        for chunk in chunks:
+            insert(whole, bits, hashes, chunk)
+        yield from (whole[start : start + CHUNK_BYTES] for start in range(0, length, CHUNK_BYTES))
+        return
+    sizes = (min(CHUNK_BYTES, length - start) for start in range(0, length, CHUNK_BYTES))
+    start, piece = 0, np.zeros(next(sizes), dtype=np.uint8)
+    for chunk in chunks:
+        found = positions(chunk, bits, 1)[:, 0]
+        while len(found):
+            inside = int(np.searchsorted(found, np.uint64(start + 8 * CHUNK_BYTES)))
+            set_bits(piece, found[:inside] - np.uint64(start))
+            found = found[inside:]
+            if len(found):
+                yield piece
+                start, piece = start + 8 * CHUNK_BYTES, np.zeros(next(sizes), dtype=np.uint8)
+    yield piece
+    yield from (np.zeros(size, dtype=np.uint8) for size in sizes)
+
+
+def insert(vector: NDArray[np.uint8], bits: int, hashes: int, digests: Digests) -> None:
+    """Set the positions of digests in a packed vector, in place. Raises ValueError for a vector of the wrong length."""
+    _check(vector, bits)
+    kernels = compiled.kernels(_SAVED_PER_POSITION * len(digests) * hashes)
+    if kernels is not None:
+        kernels.bloom.insert(vector, read_only(digests), bits, hashes)
+        return
+    for start in range(0, len(digests), _BATCH):
+        set_bits(vector, positions(digests[start : start + _BATCH], bits, hashes))
+
+
+def read(bits: int, hashes: int, vector: Vector, digests: Digests) -> NDArray[np.int64]:
+    """d·(k + 1) + t for t ones at the d distinct positions of each digest; int64 (n,)."""
+    ones, distinct = np.empty(len(digests), dtype=np.int64), np.empty(len(digests), dtype=np.int64)
+    kernels = None
+    if isinstance(vector, MemoryVector):
+        kernels = compiled.kernels(_SAVED_PER_POSITION * len(digests) * hashes)
+    if kernels is not None and isinstance(vector, MemoryVector):
+        _check(vector.array, bits)
+        kernels.bloom.count_per_element(read_only(vector.array), read_only(digests), bits, hashes, ones, distinct)
+    else:
+        found = positions(digests, bits, hashes)
+        if isinstance(vector, MemoryVector):
+            readings = test_bits(vector.array, found)
+        else:
+            bytes_there = vector.fetch((found >> np.uint64(3)).astype(np.int64), 1)[..., 0]
+            readings = (bytes_there >> (np.uint8(7) - (found & np.uint64(7)).astype(np.uint8))) & np.uint8(1) != 0
+        ones, distinct = count_ones_per_element(found, readings)
+    return distinct * (hashes + 1) + ones
+
+
+def count_ones_per_element(
+    positions: NDArray[np.uint64], readings: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ones among the distinct positions of each element, and how many distinct positions it has.
+
+    positions: (n, k) as `veilset.core.elements.hashing.positions` gives them; readings: bool (n, k), the noisy bits there.
+    Two int64 arrays (n,). Rows with coinciding positions are rare (k²/2m) and take a slower way.
+    """
+    if positions.ndim != 2 or positions.shape != readings.shape:
+        raise InvalidInput("readings", "of the shape of positions, (elements, hashes)")
+    ones = readings.sum(axis=1, dtype=np.int64)
+    distinct = np.full(len(positions), positions.shape[1], dtype=np.int64)
+    ordered = np.sort(positions, axis=1)
+    rows = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+    if rows.size:
+        order = np.argsort(positions[rows], axis=1)
+        sorted_positions = np.take_along_axis(positions[rows], order, axis=1)
+        first = np.ones(order.shape, dtype=bool)
+        first[:, 1:] = sorted_positions[:, 1:] != sorted_positions[:, :-1]
+        ones[rows] = (np.take_along_axis(readings[rows], order, axis=1) & first).sum(axis=1)
+        distinct[rows] = first.sum(axis=1)
+    return ones, distinct
+
+
+def _check(vector: NDArray[np.uint8], bits: int) -> None:
+    """Kernels look at no bounds."""
+    if len(vector) != (bits + 7) // 8:
+        raise ValueError(f"vector: {len(vector)} bytes long, has to be {(bits + 7) // 8}")
