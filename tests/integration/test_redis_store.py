@@ -181,4 +181,5 @@ def test_old_releases_expire_and_deleted_sets_go(store: RedisStore, url: str) ->
 def test_asking_whether_it_takes_writes_writes_nothing(store: RedisStore, url: str) -> None:
     """It is asked before every publish."""
     store.ping()
+    store.probe("set")
     assert redis_content(url.replace("+cluster", "")) == {}

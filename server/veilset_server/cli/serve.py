@@ -30,7 +30,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
 @click.option(
     "--redis",
     metavar="URL",
-    help="Redis or Valkey: redis://, rediss://, redis+cluster://, unix://. Default: an embedded Valkey.",
+    help="Redis or Valkey: redis://, rediss://, unix://, redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME. Default: "
+    "an embedded Valkey.",
 )
 @click.option(
     "--redis-file",
