@@ -14,6 +14,9 @@ from veilset._reader.release_file import write_release
 from veilset.core.elements.hashing import digests, sorted_distinct
 from veilset.core.elements.normalization import Element, normalize
 from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.linear.parameters import LinearParameters
+from veilset.core.encodings.planning import PlanRequest
 from veilset.core.params import Adjacency, Normalization, PrivacyParameters
 from veilset.core.release.header import ReleaseHeader, hash_chunks
 from veilset.core.release.signing import sign_header
@@ -33,10 +36,12 @@ def release_bytes(
     key: bytes | None = None,
     created_at_us: int = 1_700_000_000_000_000,
     signer: Ed25519PrivateKey = SIGNER,
+    encoding: Parameters | None = None,
 ) -> bytes:
-    """A release file of these elements, pure ε under add-remove."""
+    """A release file of these elements, pure ε under add-remove. encoding: in place of a Bloom filter of this shape."""
     privacy = PrivacyParameters(epsilon, 0.0, Adjacency.ADD_REMOVE)
-    encoding = BloomParameters.calibrate(privacy, {"bits": shape.bits, "hashes": shape.hashes})
+    if encoding is None:
+        encoding = BloomParameters.calibrate(privacy, {"bits": shape.bits, "hashes": shape.hashes})
     hashed = digests(normalize(elements, normalization), shape.scheme, shape.seed, key)
     chunks = list(encoding.encode([sorted_distinct(hashed)], os.urandom))
     header = ReleaseHeader(
@@ -55,6 +60,14 @@ def release_bytes(
     file = io.BytesIO()
     write_release(file, sign_header(header, [signer]), chunks)
     return file.getvalue()
+
+
+def linear_parameters(capacity: int, epsilon: float) -> LinearParameters:
+    """What the planner takes for so many elements, pure ε under add-remove."""
+    request = PlanRequest(capacity, PrivacyParameters(epsilon, 0.0, Adjacency.ADD_REMOVE))
+    found = LinearParameters.plan(request).parameters
+    assert isinstance(found, LinearParameters)
+    return found
 
 
 def release_view(

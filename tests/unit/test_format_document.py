@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 
 import veilset
-from harness.releases import SIGNER, release_bytes
+from harness.releases import SIGNER, linear_parameters, release_bytes
 from harness.shapes import FilterParameters
 from vectors.normalizing import WHITE_SPACE
 from vectors.reader import Release, read_release
@@ -56,6 +56,17 @@ def test_the_documents_reader_answers_as_the_library(kind: str, profile: Normali
     view, read = veilset.open(file, key=key), read_release(file, PUBLIC)
     asked = MEMBERS + STRANGERS
     answers = [answer for element in asked if (answer := read.ask(element, key or b""))]
+    assert [answer.member for answer in answers] == view.contains_many(asked).tolist()
+    assert [answer.score for answer in answers] == pytest.approx(view.scores(asked).tolist(), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("capacity", [300, 1000, 2_300_000], ids=["full", "usual", "chunks"])
+def test_the_documents_reader_reads_linear_releases(capacity: int) -> None:
+    """Sections, columns filled up to words, and a vector of several chunks included."""
+    file = release_bytes(MEMBERS, SHAPES["mmh3"], 3.0, encoding=linear_parameters(capacity, 3.0))
+    view, read = veilset.open(file), read_release(file, PUBLIC)
+    asked = MEMBERS + STRANGERS
+    answers = [answer for element in asked if (answer := read.ask(element))]
     assert [answer.member for answer in answers] == view.contains_many(asked).tolist()
     assert [answer.score for answer in answers] == pytest.approx(view.scores(asked).tolist(), rel=1e-12, abs=1e-12)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
 
 import veilset
 from vectors import ed25519, generate
@@ -21,12 +22,16 @@ from veilset.core.elements.normalization import normalize
 from veilset.core.encodings.bloom import bitset
 from veilset.core.encodings.bloom.calibration import calibrate, flip_threshold
 from veilset.core.encodings.bloom.positions import positions
+from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.linear import rows as equations
+from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
 from veilset.core.release.header import decode_header, encode_header
 from veilset.core.release.signing import key_id, sign_header
 from veilset.errors import InvalidInput
 from veilset.v1 import release_pb2
 
+RELEASES = ["release-plain", "release-keyed", "release-linear"]
 FOLDER = Path(__file__).parents[1] / "vectors"
 PROFILES = {profile.versioned: profile for profile in Normalization}
 
@@ -138,7 +143,7 @@ def test_spec() -> None:
     assert Spec.parse(str(spec)) == spec
 
 
-@pytest.mark.parametrize("name", ["release-plain", "release-keyed"])
+@pytest.mark.parametrize("name", RELEASES)
 def test_release(name: str) -> None:
     """The library reads the file as the generator meant it, writes the same header, and answers alike."""
     told, path = load(name), FOLDER / f"{name}.veilset"
@@ -148,8 +153,7 @@ def test_release(name: str) -> None:
     flat = {
         "set_name": header.set_name,
         "sequence": header.sequence,
-        "bits": header.encoding.dimensions()["bits"],
-        "hashes": header.encoding.dimensions()["hashes"],
+        "encoding": header.encoding.fields(),
         "scheme": header.hashing.scheme,
         "seed": header.hashing.seed,
         "key_check": header.hashing.key_check,
@@ -160,8 +164,6 @@ def test_release(name: str) -> None:
         "calibration": header.privacy.calibration,
         "elements_per_user": header.privacy.elements_per_user,
         "min_size": header.privacy.min_size,
-        "changed_bits": header.encoding.fields()["changed_bits"],
-        "flip_threshold": header.encoding.fields()["flip_threshold"],
         "capacity": header.capacity,
         "created_at_us": header.created_at_us,
         "shared_seed": header.shared_seed,
@@ -175,11 +177,20 @@ def test_release(name: str) -> None:
     assert view.scores(texts) == pytest.approx([row["score"] for row in told["answers"]], rel=1e-9, abs=1e-9)
     assert 0 < sum(row["member"] for row in told["answers"]) < len(texts)
     hashed = digests(normalize(texts, header.normalization), header.hashing.scheme, header.hashing.seed, key)
-    found = positions(hashed, header.encoding.dimensions()["bits"], header.encoding.dimensions()["hashes"])
-    assert found.tolist() == [row["positions"] for row in told["answers"]]
+    assert places(header.encoding, hashed) == [row["positions"] for row in told["answers"]]
+    assert not isinstance(header.encoding, LinearParameters) or not view.decoder.saturated
 
 
-@pytest.mark.parametrize("name", ["release-plain", "release-keyed"])
+def places(parameters: Parameters, hashed: NDArray[np.uint64]) -> list[list[int]]:
+    """Where each digest's bits are: its positions, or the columns of its equation."""
+    if isinstance(parameters, LinearParameters):
+        lines = [equations.row(parameters, digest) for digest in hashed.tolist()]
+        return [[first + i for i in range(parameters.band) if band >> i & 1] for first, band in lines]
+    found: list[list[int]] = positions(hashed, *parameters.dimensions().values()).tolist()
+    return found
+
+
+@pytest.mark.parametrize("name", RELEASES)
 def test_signatures(name: str) -> None:
     """The manifest that the library signs with the same keys is the manifest in the file, byte for byte."""
     told = load(name)

@@ -51,6 +51,10 @@ promises = st.builds(
 )
 
 
+LINEAR = Spec.plan(size=10_000, epsilon=3, adjacency="add-remove", encoding="linear")
+LINEAR_ONLY = tuple(LINEAR.encoding.dimensions())
+
+
 @settings(deadline=None)
 @given(
     st.integers(100, 10**12),
@@ -82,6 +86,15 @@ def test_the_file_is_one_for_people() -> None:
         assert f"\n{field} = " not in TEXT
         assert f"\n{field} = " in str(Spec.plan(size=10_000, epsilon=3, adjacency="add-remove", encoding="linear"))
     assert TEXT.isascii()
+
+
+def test_a_linear_spec_comes_back_as_it_was_written() -> None:
+    assert Spec.parse(str(LINEAR)) == LINEAR
+    for field in LINEAR_ONLY:
+        with pytest.raises(InvalidInput, match=rf"^spec\.{field}: must be"):
+            Spec.parse(re.sub(rf"^{field} = .*\n", "", str(LINEAR), flags=re.MULTILINE))
+    with pytest.raises(InvalidInput, match="planes"):
+        Spec.parse(str(LINEAR).replace("planes = 4", "planes = 33"))
 
 
 def test_files(tmp_path: Path) -> None:

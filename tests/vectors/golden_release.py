@@ -1,7 +1,9 @@
-"""Two small releases, made bit by bit: elements, positions, ones, noise, header, signatures, file; and their answers.
+"""Small releases, made bit by bit: elements, positions or equations, noise, header, signatures, file; and their answers.
 
 The noise is no secret here: bit j flips iff the first 8 bytes, big-endian, of SHA-256("veilset golden noise" and j as 8
-bytes, big-endian) are below the threshold. A service draws it from the operating system.
+bytes, big-endian) are below the threshold. Plane p of a linear release draws its free columns likewise from
+"veilset golden plane" and p as a byte; an element is dropped by "veilset golden coin" and its digest. A service draws all of it
+from the operating system.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 from vectors.calibration import threshold
 from vectors.ed25519 import public_key, sign
+from vectors.linear import BAND, drop_threshold, equation, interleaved, solution
 from vectors.normalizing import normalize
 from vectors.protobuf import field
 from vectors.reader import MAGIC, PROFILES, SCHEMES, digest, key_check, positions, read_release
@@ -54,6 +57,13 @@ class Setting:
     shared_seed: bool = False
     signers: int = 1
     count: bytes = b""
+    columns: int = 0
+    planes: int = 0
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is a linear release; bits, hashes, changed_bits and epsilon0 mean nothing then."""
+        return self.planes > 0
 
 
 PLAIN = Setting(
@@ -98,13 +108,57 @@ KEYED = Setting(
 )
 
 
+LINEAR = Setting(
+    name="golden-linear",
+    sequence=2,
+    bits=0,
+    hashes=0,
+    scheme=1,
+    seed=4_000_000_000,
+    profile=3,
+    epsilon=6.0,
+    delta=0.0,
+    adjacency=2,
+    calibration=3,
+    users=2,
+    changed_bits=0,
+    epsilon0=0.0,
+    members=tuple(f"Mitglied {number:03}" for number in range(60)),
+    strangers=tuple(f"jemand {number:02}" for number in range(30)),
+    columns=200,  # no multiple of 64
+    planes=3,
+)
+
+
 def golden_releases() -> dict[str, Golden]:
     """File name without its ending → release."""
-    return {"release-plain": make(PLAIN), "release-keyed": make(KEYED)}
+    return {"release-plain": make(PLAIN), "release-keyed": make(KEYED), "release-linear": make(LINEAR)}
+
+
+def drops_below(setting: Setting) -> int:
+    """The drop threshold."""
+    relation = ("add-remove", "replace-one")[setting.adjacency - 1]
+    return drop_threshold(relation, str(setting.epsilon), setting.users, setting.planes)
+
+
+def solved_vector(setting: Setting) -> bytes:
+    """A solution for the members that are kept."""
+    kept = []
+    for member in setting.members:
+        coin = hashlib.sha256(b"veilset golden coin" + _digest(setting, member)).digest()
+        if int.from_bytes(coin[:8], "big") >= drops_below(setting):
+            kept.append(_positions(setting, member))
+    planes = []
+    for plane in range(setting.planes):
+        drawn = hashlib.sha256(b"veilset golden plane" + bytes([plane])).digest()
+        planes.append(solution(kept, setting.columns, int.from_bytes(drawn, "big")))
+    return interleaved(planes, setting.columns)
 
 
 def noisy_vector(setting: Setting) -> bytes:
     """Raw bits of the members, each flipped as its integer says."""
+    if setting.linear:
+        return solved_vector(setting)
     raw = set()
     for member in setting.members:
         raw |= set(_positions(setting, member))
@@ -118,18 +172,27 @@ def noisy_vector(setting: Setting) -> bytes:
 
 
 def _positions(setting: Setting, text: str) -> list[int]:
+    hashed = _digest(setting, text)
+    if setting.linear:
+        return equation(setting.columns, BAND, int.from_bytes(hashed, "little"))
+    return positions(hashed, setting.bits, setting.hashes)
+
+
+def _digest(setting: Setting, text: str) -> bytes:
     element = normalize(PROFILES[setting.profile], text)
     assert element is not None
-    hashed = digest(SCHEMES[setting.scheme], setting.seed, setting.key, element)
-    return positions(hashed, setting.bits, setting.hashes)
+    return digest(SCHEMES[setting.scheme], setting.seed, setting.key, element)
 
 
 def header(setting: Setting, vector: bytes) -> bytes:
     """The header's bytes, field by field."""
     check = key_check(setting.key) if setting.key else b""
     hashing = field(1, setting.scheme) + field(2, setting.seed) + field(3, check)
-    bloom = field(1, setting.bits) + field(2, setting.hashes)
-    bloom += field(3, threshold(setting.epsilon0)) + field(4, setting.changed_bits)
+    if setting.linear:
+        own = field(1, setting.columns) + field(2, BAND) + field(3, setting.planes) + field(4, drops_below(setting))
+    else:
+        own = field(1, setting.bits) + field(2, setting.hashes)
+        own += field(3, threshold(setting.epsilon0)) + field(4, setting.changed_bits)
     promise = field(1, setting.epsilon) + field(2, setting.delta) + field(3, setting.adjacency)
     promise += field(4, setting.calibration) + field(5, setting.users) + field(6, 1)
     chunks = [vector[start : start + CHUNK_BYTES] for start in range(0, len(vector), CHUNK_BYTES)]
@@ -138,7 +201,7 @@ def header(setting: Setting, vector: bytes) -> bytes:
         field(2, setting.name),
         field(3, setting.sequence),
         field(4, hashing),
-        field(5, field(1, bloom)),
+        field(5, field(2 if setting.linear else 1, own)),
         field(6, promise),
         field(7, setting.profile),
         field(8, CREATED_AT_US),
@@ -182,11 +245,20 @@ def make(setting: Setting) -> Golden:
 
 def fields_told(setting: Setting) -> dict[str, Any]:
     """What the header says, by the names of the contract."""
+    if setting.linear:
+        own = {
+            "columns": setting.columns,
+            "band": BAND,
+            "planes": setting.planes,
+            "drop_threshold": drops_below(setting),
+        }
+    else:
+        own = {"bits": setting.bits, "hashes": setting.hashes, "changed_bits": setting.changed_bits}
+        own["flip_threshold"] = threshold(setting.epsilon0)
     return {
         "set_name": setting.name,
         "sequence": setting.sequence,
-        "bits": setting.bits,
-        "hashes": setting.hashes,
+        "encoding": own,
         "scheme": SCHEMES[setting.scheme],
         "seed": setting.seed,
         "key_check": key_check(setting.key).hex() if setting.key else "",
@@ -197,8 +269,6 @@ def fields_told(setting: Setting) -> dict[str, Any]:
         "calibration": ("w-quantile", "exact", "worst-case")[setting.calibration - 1],
         "elements_per_user": setting.users,
         "min_size": 1,
-        "changed_bits": setting.changed_bits,
-        "flip_threshold": threshold(setting.epsilon0),
         "capacity": len(setting.members),
         "created_at_us": CREATED_AT_US,
         "shared_seed": setting.shared_seed,

@@ -8,6 +8,7 @@ from typing import Any
 
 from vectors.calibration import ONE, exponential
 
+BAND = 128
 _WORD = 1 << 64
 _LONGEST_SECTION = 4_194_304
 _DIMENSIONS = [(128, 128), (1000, 128), (1_048_576, 128), (4_194_304, 128), (8_388_608, 128), (20_971_520, 128)]
@@ -41,6 +42,32 @@ def reads_zero(vector: bytes, planes: int, places: list[int]) -> bool:
         if ones % 2:
             return False
     return True
+
+
+def solution(equations: list[list[int]], columns: int, drawn: int) -> int:
+    """Bits that every equation is orthogonal to: free columns as drawn, the others as the equations say. Bit j: column j."""
+    leading: dict[int, int] = {}
+    for places in equations:
+        line = sum(1 << place for place in places)
+        while line:
+            first = (line & -line).bit_length() - 1
+            if first not in leading:
+                leading[first] = line
+                break
+            line ^= leading[first]
+    found = 0
+    for column in reversed(range(columns)):
+        if column in leading:
+            found |= ((leading[column] & found).bit_count() & 1) << column
+        else:
+            found |= drawn & 1 << column
+    return found
+
+
+def interleaved(planes: list[int], columns: int) -> bytes:
+    """The planes' words of 64 columns, little-endian, side by side."""
+    words = (columns + 63) // 64
+    return b"".join((plane >> 64 * i & _WORD - 1).to_bytes(8, "little") for i in range(words) for plane in planes)
 
 
 def drop_threshold(relation: str, epsilon: str, users: int, planes: int) -> int:

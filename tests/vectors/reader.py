@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from vectors.ed25519 import verify
+from vectors.linear import equation, reads_zero
 from vectors.murmur3 import murmur3_x64_128
 from vectors.normalizing import normalize
 from vectors.protobuf import Value, parse
@@ -53,7 +54,7 @@ def bit(vector: bytes, position: int) -> int:
 
 @dataclass(frozen=True)
 class Answer:
-    """ones of distinct positions; score in nats; member by the default rule."""
+    """ones of distinct positions; score in nats; member by the default rule. Of a linear release: ones is 1 for "yes", of 1."""
 
     ones: int
     distinct: int
@@ -81,9 +82,14 @@ class Release:
         assert isinstance(value, bytes)
         return parse(value)
 
-    def bloom(self, field: int) -> int:
-        """An integer field of the Bloom parameters."""
-        own = self.message(5).get(1, [b""])[-1]
+    @property
+    def is_linear(self) -> bool:
+        """Whether field 2 of the encoding is there, not field 1."""
+        return 2 in self.message(5)
+
+    def own(self, field: int) -> int:
+        """An integer field of the encoding's parameters."""
+        own = self.message(5).get(2 if self.is_linear else 1, [b""])[-1]
         assert isinstance(own, bytes)
         value = parse(own).get(field, [0])[-1]
         assert isinstance(value, int)
@@ -94,19 +100,29 @@ class Release:
         element = normalize(PROFILES[self.number(7)], text)
         if element is None:
             return None
-        bits, hashes, scheme = self.bloom(1), self.bloom(2), self.number(1, of=4)
+        scheme = self.number(1, of=4)
         check = self.message(4).get(3, [b""])[-1]
         if check and check != key_check(key):
             raise ValueError("the wrong secret")
         hashed = digest(SCHEMES[scheme], self.number(2, of=4), key, element)
-        places = set(positions(hashed, bits, hashes))
+        if self.is_linear:
+            return self._solved(int.from_bytes(hashed, "little"))
+        places = set(positions(hashed, self.own(1), self.own(2)))
         ones = sum(bit(self.vector, place) for place in places)
         score = self._score(ones, len(places))
         return Answer(ones, len(places), score, score > 0)
 
+    def _solved(self, hashed: int) -> Answer:
+        planes, drop = self.own(3), self.own(4) / 2.0**64
+        yes = reads_zero(self.vector, planes, equation(self.own(1), self.own(2), hashed))
+        others = 2.0**-planes
+        members = 1 - drop * (1 - others)
+        score = math.log(members / others) if yes else math.log(drop)
+        return Answer(int(yes), 1, score, score > 0)
+
     def _score(self, ones: int, distinct: int) -> float:
-        flip = self.bloom(3) / 2.0**64
-        share = self.ones / self.bloom(1)
+        flip = self.own(3) / 2.0**64
+        share = self.ones / self.own(1)
         if share >= 1 - flip:
             return 0.0
         one = min(max(share, flip), 1 - flip)
@@ -125,15 +141,25 @@ def read_release(file: bytes, trusted: bytes) -> Release:
     if not any(_signed(signature, encoded, trusted) for signature in manifest.get(2, [])):
         raise ValueError("not signed by the trusted key")
     release = Release(parse(encoded), vector, sum(byte.bit_count() for byte in vector))
-    bits, size, chunk = release.bloom(1), release.number(11), release.number(9)
-    if release.number(1) != 1 or size != (bits + 7) // 8 or len(vector) != size or chunk != 1 << 20:
+    size, chunk = release.number(11), release.number(9)
+    length = (release.own(1) + 63) // 64 * 8 * release.own(3) if release.is_linear else (release.own(1) + 7) // 8
+    if release.number(1) != 1 or size != length or len(vector) != size or chunk != 1 << 20:
         raise ValueError("of another format, or of another length")
     hashes = [hashlib.sha256(vector[start : start + chunk]).digest() for start in range(0, size, chunk)]
     if hashes != release.header.get(10):
         raise ValueError("a chunk does not match its hash")
-    if any(bit(vector, place) for place in range(bits, 8 * size)):
+    if _padding(release):
         raise ValueError("padding bits are set")
     return release
+
+
+def _padding(release: Release) -> bool:
+    """Whether a bit behind the last one is set."""
+    last, vector = release.own(1), release.vector
+    if not release.is_linear:
+        return any(bit(vector, place) for place in range(last, 8 * len(vector)))
+    ends = range(len(vector) - 8 * release.own(3), len(vector), 8) if last % 64 else ()
+    return any(int.from_bytes(vector[start : start + 8], "little") >> last % 64 for start in ends)
 
 
 def _signed(signature: Value, encoded: bytes, trusted: bytes) -> bool:

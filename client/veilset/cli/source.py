@@ -143,8 +143,11 @@ def kept(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def warn_if_useless(view: View | RemoteView) -> None:
-    """One line on standard error where the release takes nobody for a member."""
-    if view.decoder.true_positive_rate == 0:
-        click.echo(
-            "veilset: warning: this release answers yes to nobody: its vector is overfull, or its ε too small", err=True
-        )
+    """One line on standard error where the release answers no to every element."""
+    if view.decoder.saturated:
+        why = "saturated: it holds more than it was made for, and every reading would be yes; all answers are no"
+    elif view.decoder.true_positive_rate == 0:
+        why = "too noisy: its ε is so small that all answers are no"
+    else:
+        return
+    click.echo(f"veilset: warning: this release is {why}", err=True)

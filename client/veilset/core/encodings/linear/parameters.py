@@ -187,12 +187,12 @@ def longest(planes: int) -> int:
 
 
 def columns_for(capacity: int, drop_probability: float, band: int) -> int:
-    """The columns for ``capacity`` elements: 5% over the number that is kept, and what it scatters by.
+    """The columns for ``capacity`` elements: 5% over the number that is kept, and what it scatters by, in whole words.
 
-    1.05·n·(1-d) + 4·sqrt(n·d·(1-d)) + w - 1. With a band of 128 and 5% the kept rows were independent in all trials up to 10^7.
+    1.05·n·(1-d) + 4·sqrt(n·d·(1-d)) + w. With a band of 128 the kept rows were independent in all trials up to 10^7.
     """
     kept = capacity * (1.0 - drop_probability)
     scatter = (kept * drop_probability) ** 0.5
     columns = int(_OVERHEAD * kept + _DEVIATIONS * scatter) + band
-    step = columns_step(columns)
+    step = max(columns_step(columns), WORD_BITS)
     return -(-columns // step) * step
