@@ -31,7 +31,7 @@ BITS = {1.0: 1.2, 2.0: 2.7, 3.0: 4.0, 5.0: 7.3, 6.0: 8.4, 8.0: 11.6}
 def test_rates_of_a_million_elements_are_those_predicted(
     epsilon: float, relation: Adjacency, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = LinearParameters.plan(PlanRequest(ELEMENTS * 5 // 4, PrivacyParameters(epsilon, 0.0, relation)))
+    plan = LinearParameters.plan(PlanRequest(ELEMENTS, PrivacyParameters(epsilon, 0.0, relation)))
     parameters = plan.parameters
     random = np.random.default_rng()
     digests = np.unique(random.integers(0, 1 << 64, ELEMENTS, dtype=np.uint64))

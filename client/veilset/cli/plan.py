@@ -138,6 +138,7 @@ def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtili
         {"encoding": f"{chosen.parameters.encoding}, {chosen.parameters}"}
         | {name.replace("_", " "): f"{value:.6g}" for name, value in chosen.parameters.facts().items()}
         | {
+            "capacity": f"{chosen.capacity:,} elements; {chosen.parameters.BEYOND}",
             "promise": f"ε = {chosen.privacy.epsilon:g}, δ = {chosen.privacy.delta:g}",
             "limit": f"no test can have an advantage above {chosen.advantage_limit:.4f}",
             "attacker": f"a guess at one user's presence is right at most "

@@ -80,7 +80,8 @@ def make_terms(description: SetDescription, request: PublishRequest, max_bits: i
         else:
             encoding = family.plan(within(PlanRequest(size, privacy, min_efficiency=0.0), max_bits)).parameters
     elif request.epsilon:
-        encoding = encoding.resized(privacy, made_for=size, capacity=size)
+        capacity = encoding.capacity_for(size)
+        encoding = encoding.resized(privacy, made_for=capacity, capacity=capacity)
     check_length(encoding, max_bits)
     noise = count_noise(description, request.count) if request.count is not None else None
     return Terms(encoding, encoding.charged(privacy), noise)
@@ -208,7 +209,7 @@ class Publishing:
             encoding=terms.encoding,
             privacy=terms.privacy,
             normalization=description.normalization,
-            capacity=description.declared_size,
+            capacity=terms.encoding.capacity_for(description.declared_size),
             created_at_us=self._clock.now_us(),
             chunk_sha256=chunk_sha256,
             total_nano_epsilon=account.spent_nano_epsilon + charge.nano_epsilon,

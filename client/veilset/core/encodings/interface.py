@@ -75,6 +75,14 @@ class Parameters(ABC):
     DIMENSIONS: ClassVar[Mapping[str, str]]
     """Name → one line of help, for each field that an owner may choose."""
 
+    BEYOND: ClassVar[str]
+    """What becomes of the answers where a set outgrows the capacity, in a phrase."""
+
+    @classmethod
+    def capacity_for(cls, size: int) -> int:
+        """The number of elements that a vector is made for where ``size`` are expected."""
+        return size
+
     @classmethod
     @abstractmethod
     def calibrate(cls, privacy: PrivacyParameters, dimensions: Mapping[str, int]) -> Self:

@@ -126,7 +126,7 @@ Objective = LargestAdvantage | SmallestFalsePositiveRate | LargestTruePositiveRa
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """For vectors made for ``size`` elements under ``privacy``, the best parameters by ``objective`` within a size limit.
+    """For sets of about ``size`` elements under ``privacy``, the best parameters by ``objective`` within a size limit.
 
     size: in [1, 10^12], at least privacy.min_size. max_bytes: the packed vector's largest length. bits_per_element: the
     same limit by element, more than 0; of two limits the smaller holds. Without any a search looks up to 64 bits an element.
@@ -230,6 +230,11 @@ class Plan:
         return attacker_accuracy_limit(self.privacy.epsilon, self.privacy.delta)
 
     @property
+    def capacity(self) -> int:
+        """The number of elements that the vector is made for."""
+        return self.parameters.capacity_for(self.size)
+
+    @property
     def bytes(self) -> int:
         """Length of the packed vector."""
         return self.parameters.vector_bytes
@@ -242,7 +247,7 @@ class Plan:
     def record(self) -> dict[str, object]:
         """All of it, flat, as JSON takes it."""
         rates = ("true_positive_rate", "false_positive_rate", "advantage", "advantage_limit", "efficiency")
-        more = ("attacker_accuracy_limit", "bytes", "bits_per_element")
+        more = ("attacker_accuracy_limit", "capacity", "bytes", "bits_per_element")
         return {
             "encoding": self.parameters.encoding,
             **self.parameters.fields(),

@@ -38,6 +38,8 @@ class BloomParameters(Parameters):
         "hashes": "Bits that each element sets.",
     }
 
+    BEYOND: ClassVar[str] = "beyond it false positives rise slowly"
+
     bits: int
     hashes: int
     flip_threshold: int

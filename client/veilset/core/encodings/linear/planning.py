@@ -36,7 +36,7 @@ def _plans(request: PlanRequest) -> list[Plan]:
         threshold = drop_threshold(privacy.epsilon, privacy.adjacency, planes, privacy.elements_per_user)
         if threshold >= COIN_SIDES:
             break
-        columns = columns_for(request.size, threshold / COIN_SIDES, BAND)
+        columns = columns_for(LinearParameters.capacity_for(request.size), threshold / COIN_SIDES, BAND)
         if columns > longest(planes):
             break
         try:
