@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import grpc
 from ledger_copy import ChargeRow, LedgerContent, orphaned_files, read_dead_ledger, read_ledger
@@ -163,8 +164,8 @@ class Stricken:
 
     # Doing
 
-    def create(self, set_name: str, releases: int = 400) -> None:
-        """A set whose vector has three chunks, with a budget for so many releases."""
+    def create(self, set_name: str, releases: int = 400, **encoding: Any) -> None:
+        """A set whose vector has three chunks, with a budget for so many releases. encoding: in place of Bloom's dimensions."""
         with self.process.connect() as service:
             service.create_set(
                 set_name,
@@ -172,8 +173,7 @@ class Stricken:
                 epsilon=1,
                 adjacency="add-remove",
                 delta=1e-9,
-                bits=BITS,
-                hashes=HASHES,
+                **(encoding or {"bits": BITS, "hashes": HASHES}),
                 budget_epsilon=releases,
                 allow_poor_utility=True,
             )

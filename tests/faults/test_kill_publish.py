@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_copy import read_dead_ledger, read_ledger
@@ -79,9 +80,9 @@ def published(service: Stricken) -> int:
     return sum(row.state == "published" for row in read_ledger(service.state).charges)
 
 
-def fill(service: Stricken) -> None:
+def fill(service: Stricken, **encoding: Any) -> None:
     """A set with an upload and two releases, so that the next one retires the first."""
-    service.create("s")
+    service.create("s", **encoding)
     service.upload("s", "u")
     for _ in range(2):
         assert service.publish("s", f"request-{next(_requests)}").state == "published"
@@ -94,6 +95,18 @@ def test_a_kill_while_publishing(tmp_path: Path, start_redis: Callable[..., Redi
         for (step, call), when in itertools.product(SHORT, ("before", "after")):
             with trying("SIGKILL while publishing"):
                 assert strike_and_repeat(service, step, when, call), (step, when, call)
+
+
+def test_a_kill_between_coins_and_charge(
+    tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying
+) -> None:
+    """Of a linear release of three chunks: the artefact was never seen and is drawn anew, or it is charged and is the release."""
+    with stricken(tmp_path, start_redis) as service:
+        fill(service, encoding="linear", columns=4_194_304, planes=5)
+        for step, call in (("artefact.write", 1), ("artefacts.write", 1), ("ledger.charge_release", 1)):
+            for when in ("before", "after"):
+                with trying("SIGKILL while publishing"):
+                    assert strike_and_repeat(service, step, when, call), (step, when, call)
 
 
 @pytest.mark.faults

@@ -13,6 +13,7 @@ from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
 from veilset.cli.spec import FIXED, read_agreed
+from veilset.core.encodings.planning import PlanRequest, evaluate
 from veilset.core.privacy.budget import amount_text
 
 
@@ -72,6 +73,9 @@ def create(
         budget = service.budget(set_name)
     options.warn_of_large_delta(created.privacy.delta, max(created.declared_size, created.privacy.min_size))
     shown = describe(created) | {"budget_epsilon": budget.epsilon_total, "budget_delta": budget.delta_total}
+    expected = evaluate(created.encoding, PlanRequest(created.declared_size, created.privacy))
+    rates = ("capacity", "true_positive_rate", "false_positive_rate", "efficiency")
+    shown |= {name: getattr(expected, name) for name in rates}
     emit(shown, as_json, lines(shown))
 
 
