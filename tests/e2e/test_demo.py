@@ -18,18 +18,23 @@ CONFIDENCE = 1 - 1e-7
 def check(result: dict[str, Any], streamed: int, held_out: int) -> None:
     """Counts, rates, keys and charges of a demo's report."""
     assert (result["streamed"], result["held_out"]) == (streamed, held_out)
-    for rate, asked in (("true_positive_rate", streamed), ("false_positive_rate", held_out)):
-        row = result["rates"][rate]
-        low, high = binomial_interval(asked, row["predicted"], CONFIDENCE)
-        assert row["asked"] == asked
-        assert low <= round(row["measured"] * asked) <= high, row
-        assert row["interval"][0] <= row["predicted"] <= row["interval"][1]
-    length = -(-result["bits"] // 8)
-    manifest = result["redis"].pop("veilset:demo:1:manifest")
-    assert 200 < manifest < 1000
-    assert result["redis"] == {"veilset:demo:1:bits:0": length, "veilset:demo:latest": 1}
-    spent = {"epsilon_spent": 5.0, "epsilon_total": 10.0, "delta_spent": "1e-9", "delta_total": "2e-9"}
-    assert result["budget"] == spent
+    assert list(result["encodings"]) == ["bloom", "linear"]
+    for encoding, found in result["encodings"].items():
+        for rate, asked in (("true_positive_rate", streamed), ("false_positive_rate", held_out)):
+            row = found["rates"][rate]
+            low, high = binomial_interval(asked, row["predicted"], CONFIDENCE)
+            assert row["asked"] == asked
+            assert low <= round(row["measured"] * asked) <= high, row
+            assert row["interval"][0] <= row["predicted"] <= row["interval"][1]
+        name = f"veilset:demo-{encoding}"
+        assert 200 < result["redis"].pop(f"{name}:1:manifest") < 1000
+        assert result["redis"].pop(f"{name}:1:bits:0") == found["bytes"]
+        assert result["redis"].pop(f"{name}:latest") == 1
+        assert found["budget"] == {"epsilon_spent": 5.0, "epsilon_total": 10.0}
+    assert result["redis"] == {}
+    small, large = (result["encodings"][encoding] for encoding in ("linear", "bloom"))
+    assert small["bytes"] < large["bytes"] / 4
+    assert small["rates"]["false_positive_rate"]["predicted"] < large["rates"]["false_positive_rate"]["predicted"]
 
 
 def assert_nothing_runs(folder: Path) -> None:
@@ -60,8 +65,10 @@ def test_the_demo_on_the_real_list_and_then_on_ones_own(tmp_path: Path) -> None:
         "2700 entries streamed, 300 held out",
         "members answered yes (TPR)",
         "others answered yes (FPR)",
-        "veilset:demo:1:bits:0",
-        "charged: ε 5 of 10, δ 1e-9 of 2e-9; unit: one entry, relation: add-remove",
+        "bloom: ",
+        "linear: ",
+        "veilset:demo-linear:1:bits:0",
+        "charged: ε 5 of 10; unit: one entry, relation: add-remove",
         "Try it:",
     ):
         assert part in report.out

@@ -22,12 +22,13 @@ from veilset._reader import redis_keys
 from veilset._service.service import Service
 from veilset.cli import options
 from veilset.cli.output import emit
+from veilset.core.encodings import ENCODINGS
 from veilset.core.estimates.intervals import binomial_interval
 from veilset.errors import InvalidInput, VeilsetError
 
 SET = "demo"
+"""And the name of the encoding behind a hyphen: demo-bloom, demo-linear."""
 EPSILON = 5.0
-DELTA = 1e-9
 HELD_OUT_EVERY = 10
 MAX_ASKED = 200_000
 CONFIDENCE = 0.999
@@ -55,7 +56,8 @@ class Lists:
 def demo(path: str | None, state: Path, as_json: bool) -> None:
     """Start a service with a Valkey of its own, stream a list, publish, and read it back in another process.
 
-    Nine of ten entries are streamed; every tenth is held out. Shows predicted and measured error rates side by side.
+    Nine of ten entries are streamed; every tenth is held out. Shows predicted and measured error rates of every encoding side
+    by side.
     """
     lists = read_lists(path)
     _empty(state)
@@ -64,34 +66,47 @@ def demo(path: str | None, state: Path, as_json: bool) -> None:
     _write(files["non-members"], lists.non_members[:MAX_ASKED])
     with running_service(state) as ready, Service(ready["address"]) as service:
         _say(f"service on {ready['address']}, Valkey at {ready['redis']}, state in {state}")
-        service.create_set(
-            SET,
-            size=round_size(len(lists.members)),
-            epsilon=EPSILON,
-            delta=DELTA,
-            adjacency="add-remove",
-            budget_epsilon=2 * EPSILON,
-        )
         _say(f"streaming {len(lists.members)} entries: {lists.origin}")
-        service.add(SET, lists.members)
-        release = service.publish(SET)
-        _say(f"published {SET}/{release.sequence}; asking from another process")
-        asked = {
-            "true_positive_rate": _ask(files["members"], ready),
-            "false_positive_rate": _ask(files["non-members"], ready),
-        }
         result: dict[str, Any] = {
             "origin": lists.origin,
             "streamed": len(lists.members),
             "held_out": len(lists.non_members),
-            "rates": {rate: _compare(rate, answer) for rate, answer in asked.items()},
+            "encodings": {name: _run(service, name, lists, files, ready) for name in ENCODINGS},
             "redis_url": ready["redis"],
             "example": shlex.quote(lists.members[0].decode("utf-8", "replace")),
             "redis": _redis_keys(ready["redis"]),
-            "budget": _budget(service),
-            "encoding": f"{release.header.encoding.encoding}, {release.header.encoding}",
         }
     emit(result, as_json, _report(result, state, files))
+
+
+def _run(
+    service: Service, encoding: str, lists: Lists, files: dict[str, Path], ready: dict[str, str]
+) -> dict[str, Any]:
+    """One set in this encoding, from its creation to the answers."""
+    name = f"{SET}-{encoding}"
+    service.create_set(
+        name,
+        size=round_size(len(lists.members)),
+        epsilon=EPSILON,
+        adjacency="add-remove",
+        encoding=encoding,
+        budget_epsilon=2 * EPSILON,
+    )
+    service.add(name, lists.members)
+    release = service.publish(name)
+    _say(f"published {name}/{release.sequence}; asking from another process")
+    asked = {
+        "true_positive_rate": _ask(name, files["members"], ready),
+        "false_positive_rate": _ask(name, files["non-members"], ready),
+    }
+    return {
+        "set": name,
+        "dimensions": str(release.header.encoding),
+        "bytes": release.header.encoding.vector_bytes,
+        "bits_per_element": 8 * release.header.encoding.vector_bytes / len(lists.members),
+        "rates": {rate: _compare(rate, answer) for rate, answer in asked.items()},
+        "budget": _budget(service, name),
+    }
 
 
 def round_size(count: int) -> int:
@@ -160,9 +175,9 @@ def running_service(state: Path) -> Iterator[dict[str, str]]:
             process.stdout.close()
 
 
-def _ask(file: Path, ready: dict[str, str]) -> dict[str, float]:
+def _ask(name: str, file: Path, ready: dict[str, str]) -> dict[str, float]:
     """Ask about every line of ``file`` in a process of its own, which sees Redis and nothing else."""
-    arguments = ["query", SET, "--from", str(file), "--redis", ready["redis"], "--public-key", ready["public_key"]]
+    arguments = ["query", name, "--from", str(file), "--redis", ready["redis"], "--public-key", ready["public_key"]]
     command = [sys.executable, "-m", "veilset", *arguments, "--summary", "--json"]
     done = subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own command
     answer: dict[str, float] = json.loads(done.stdout)
@@ -190,43 +205,43 @@ def _redis_keys(url: str) -> dict[str, int]:
     return {name.decode(): int(client.strlen(name)) for name in names}
 
 
-def _budget(service: Service) -> dict[str, object]:
-    found = service.budget(SET)
+def _budget(service: Service, name: str) -> dict[str, object]:
+    found = service.budget(name)
     return {
         "epsilon_spent": found.epsilon_spent,
         "epsilon_total": found.epsilon_total,
-        "delta_spent": found.delta_spent,
-        "delta_total": found.delta_total,
     }
 
 
 def _report(result: dict[str, Any], state: Path, files: dict[str, Path]) -> str:
     names = {"true_positive_rate": "members answered yes (TPR)", "false_positive_rate": "others answered yes (FPR)"}
-    rows = [
-        f"{names[rate]:<30}{row['asked']:>9}{row['predicted']:>11.4%}{row['measured']:>11.4%}"
-        f"   {row['interval'][0]:.4%} to {row['interval'][1]:.4%}   {'inside' if row['inside'] else 'OUTSIDE'}"
-        for rate, row in result["rates"].items()
-    ]
-    vector = f"{result['streamed']} entries streamed, {result['held_out']} held out; encoding {result['encoding']}"
-    budget = result["budget"]
-    charged = (
-        f"charged: ε {budget['epsilon_spent']:g} of {budget['epsilon_total']:g}, δ {budget['delta_spent']} of "
-        f"{budget['delta_total']}; unit: one entry, relation: add-remove"
-    )
-    keys = [f"  {name:<32}{length:>10}" for name, length in result["redis"].items()]
-    head = f"{'':<30}{'asked':>9}{'predicted':>11}{'measured':>11}   99.9% of such runs measure"
-    steps = ["Try it:", *_next_steps(result, state, files)]
-    return "\n".join(["", vector, "", head, *rows, "", "Redis holds (bytes):", *keys, "", charged, "", *steps])
+    parts = [f"{result['streamed']} entries streamed, {result['held_out']} held out"]
+    for encoding, found in result["encodings"].items():
+        budget = found["budget"]
+        parts += [
+            "",
+            f"{encoding}: {found['dimensions']}; {found['bytes']:,} bytes, {found['bits_per_element']:.1f} bits an entry",
+            f"{'':<30}{'asked':>9}{'predicted':>11}{'measured':>11}   99.9% of such runs measure",
+            *(
+                f"{names[rate]:<30}{row['asked']:>9}{row['predicted']:>11.4%}{row['measured']:>11.4%}"
+                f"   {row['interval'][0]:.4%} to {row['interval'][1]:.4%}   {'inside' if row['inside'] else 'OUTSIDE'}"
+                for rate, row in found["rates"].items()
+            ),
+            f"charged: ε {budget['epsilon_spent']:g} of {budget['epsilon_total']:g}; unit: one entry, relation: add-remove",
+        ]
+    keys = [f"  {name:<36}{length:>10}" for name, length in result["redis"].items()]
+    return "\n".join(["", *parts, "", "Redis holds (bytes):", *keys, "", "Try it:", *_next_steps(result, state, files)])
 
 
 def _next_steps(result: dict[str, Any], state: Path, files: dict[str, Path]) -> Sequence[str]:
     url = result["redis_url"]
     program = str(Path(sys.executable).with_name("veilset"))
+    name = f"{SET}-linear"
     return [
         f"  {program} serve --state {state} &          # the same service again",
-        f"  {program} query {SET} {result['example']} --redis {url}  # ask it yourself",
-        f"  {program} query {SET} --from {files['non-members']} --redis {url} --summary",
-        f"  {program} budget {SET}                     # what is spent and left",
-        f"  {program} publish {SET}                    # a second release: fresh noise, charged again",
+        f"  {program} query {name} {result['example']} --redis {url}  # ask it yourself",
+        f"  {program} query {name} --from {files['non-members']} --redis {url} --summary",
+        f"  {program} budget {name}                     # what is spent and left",
+        f"  {program} publish {name}                    # a second release: fresh noise, charged again",
         "  make demo DEMO_FILE=your-list.txt          # a list of yours",
     ]
