@@ -45,6 +45,10 @@ def page(
 def test_anonymous_login(page: dict[str, Any]) -> None:
     """`check` costs no more than the best other policy. A mean of 20,000 visits strays by less than 0.007 (one sigma)."""
     assert len(page["subscribers"]) >= 50_000
+    bloom, linear = page["plans"].values()
+    assert linear.bytes < bloom.bytes / 7
+    assert linear.false_positive_rate < bloom.false_positive_rate
+    assert page["gateway"].header.encoding.encoding == "linear"
     measured = page["measured"]
     for place, cost in enumerate(measured.pop("check")):
         assert cost <= min(costs[place] for costs in measured.values()) + 0.06
@@ -63,10 +67,15 @@ def test_partner_overlap(page: dict[str, Any], capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("page", ["exclusion_list"], indirect=True)
 def test_exclusion_list(page: dict[str, Any]) -> None:
-    """Predicted and measured rates agree at each length."""
+    """Predicted and measured rates agree at each length, and of the linear release."""
     chosen = page["chosen"]
     assert chosen.sum() >= 50_000
     asked = (len(chosen) - int(chosen.sum()), int(chosen.sum()))
+    linear = page["linear"]
+    assert linear["kilobytes"] < 60
+    for number, expected, rate in zip(asked, linear["predicted"], linear["measured"], strict=True):
+        low, high = binomial_interval(number, expected, CONFIDENCE)
+        assert low / number <= rate <= high / number
     for predicted, measured in zip(page["predicted"], page["measured"], strict=True):
         for number, expected, rate in zip(asked, predicted, measured, strict=True):
             low, high = binomial_interval(number, expected, CONFIDENCE)

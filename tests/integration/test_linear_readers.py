@@ -15,11 +15,11 @@ from harness.programs import Finished
 from harness.redis_releases import publish
 from harness.redis_server import RedisServer
 from harness.releases import PUBLIC_KEY, linear_parameters, release_bytes
+from harness.shapes import FilterParameters
 from veilset.core import compiled
 from veilset.core.elements.hashing import digests
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.encodings.linear.read import piece_bytes, pieces
-from veilset.core.params import FilterParameters
 from veilset.errors import NotComparable, PoorUtility, Unsupported
 
 SEED = FilterParameters(64, 1, seed=5)
