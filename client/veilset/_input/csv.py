@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -25,7 +25,6 @@ from veilset.core.elements.packed import Origin, PackedElements, find_byte
 from veilset.errors import InvalidInput
 
 _QUOTE = 34
-_NONE = np.zeros(0, dtype=np.int64)
 _UNQUOTED = "for a file without quoting give --no-quotes"
 
 Positions = NDArray[np.int64]
@@ -89,7 +88,7 @@ class _Cells:
         end = held.rfind(b"\n") + 1
         if self._quoting and held.count(b'"', 0, end) % 2:  # that line feed is inside of quotes
             data = np.frombuffer(held, dtype=np.uint8)
-            feeds = _outside(find_byte(data, LINE_FEED), find_byte(data, _QUOTE))
+            feeds = _outside(find_byte(data, _QUOTE))(find_byte(data, LINE_FEED))
             end = int(feeds[-1]) + 1 if len(feeds) else 0
         if len(held) - end > LONGEST_LINE:
             data = np.frombuffer(held, dtype=np.uint8)
@@ -105,42 +104,54 @@ class _Cells:
         if not block.endswith(b"\n"):  # the last row of a file may have none
             block += b"\n"
         data = np.frombuffer(block, dtype=np.uint8)
-        quotes = find_byte(data, _QUOTE) if self._quoting and b'"' in block else _NONE
-        self._check_quotes(data, quotes)
+        outside: Callable[[Positions], Positions] = _everything
+        if self._quoting and b'"' in block:
+            quotes = find_byte(data, _QUOTE)
+            self._check_quotes(data, quotes)
+            outside = _outside(quotes)
         if b"\r" in block:
-            returns = _outside(find_byte(data, CARRIAGE_RETURN), quotes)
+            returns = outside(find_byte(data, CARRIAGE_RETURN))
             text.check_line_ends(data, returns, self._name, self._line)
         every_feed = find_byte(data, LINE_FEED)
-        feeds = _outside(every_feed, quotes)
-        parts = _outside(find_byte(data, self._delimiter), quotes)
+        feeds = outside(every_feed)
+        parts = outside(find_byte(data, self._delimiter))
         starts = np.concatenate(([0], feeds[:-1] + 1))
         ends = feeds - ((feeds > starts) & (data[feeds - 1] == CARRIAGE_RETURN)) if b"\r" in block else feeds
-        behind = np.searchsorted(parts, feeds)  # delimiters up to the end of each row
-        before = np.concatenate(([0], behind[:-1]))
-        lines = self._line + (np.searchsorted(every_feed, starts) if len(quotes) else np.arange(len(feeds)))
+        lines = np.arange(len(feeds)) if len(feeds) == len(every_feed) else np.searchsorted(every_feed, starts)
+        lines += self._line
         self._line += len(every_feed)
 
         filled = ends > starts
         if not filled.all():
             self._tally.empty += int(len(filled) - filled.sum())
-            starts, ends, before, behind, lines = (each[filled] for each in (starts, ends, before, behind, lines))
+            starts, ends, lines = starts[filled], ends[filled], lines[filled]
         first = 0
         if not self._width and len(starts):
-            self._width = int(behind[0] - before[0]) + 1
+            self._width = int(np.searchsorted(parts, ends[0])) + 1
             first = self._begin(block[starts[0] : ends[0]])
-        if (ragged := np.flatnonzero(behind - before != self._width - 1)).size:
-            row = int(ragged[0])
-            counts = f"{behind[row] - before[row] + 1} cells in line {lines[row]} and {self._width} in its first row"
-            raise InvalidInput("file", f"CSV with as many cells in every row: {self._name} has {counts}")
-        place, left = self._index, self._width - 1 - self._index
-        cell_starts = parts[before + place - 1] + 1 if place else starts
-        cell_ends = parts[before + place] if left else ends
-        origin = Origin(self._name, "line", lines)
-        cells = _unquoted(PackedElements(data, cell_starts, cell_ends, origin), quotes)
-        cells = cells.select(slice(first, None))
+        by_row = self._by_row(parts, starts, ends, lines)
+        cell_starts = by_row[:, self._index - 1] + 1 if self._index else starts
+        cell_ends = by_row[:, self._index] if self._index < self._width - 1 else ends
+        cells = PackedElements(data, cell_starts, cell_ends, Origin(self._name, "line", lines)).select(
+            slice(first, None)
+        )
+        if outside is not _everything:
+            cells = _unquoted(cells, doubled=b'""' in block)
         kept = cells.without_empty()
         self._tally.empty += len(cells) - len(kept)
         return kept
+
+    def _by_row(self, parts: Positions, starts: Positions, ends: Positions, lines: Positions) -> Positions:
+        """The delimiters of each row, (rows, width - 1). Raises InvalidInput unless every row has as many."""
+        each = max(self._width - 1, 0)
+        if len(parts) == len(starts) * each:
+            by_row = parts.reshape(len(starts), each)
+            if not by_row.size or ((by_row[:, 0] >= starts).all() and (by_row[:, -1] < ends).all()):
+                return by_row
+        cells = np.searchsorted(parts, ends) - np.searchsorted(parts, starts) + 1
+        row = int(np.flatnonzero(cells != self._width)[0])
+        counts = f"{cells[row]} cells in line {lines[row]} and {self._width} in its first row"
+        raise InvalidInput("file", f"CSV with as many cells in every row: {self._name} has {counts}")
 
     def _begin(self, row: bytes) -> int:
         """Find the column by the first row; returns how many rows the header takes."""
@@ -164,10 +175,16 @@ class _Cells:
         if not len(quotes):
             return
         opening, closing = quotes[::2], quotes[1::2]
-        before = np.where(opening > 0, data[opening - 1], LINE_FEED)
-        behind = np.where(closing < len(data) - 1, data[np.minimum(closing + 1, len(data) - 1)], LINE_FEED)
-        stray = opening[~np.isin(before, (self._delimiter, LINE_FEED, _QUOTE))]
-        early = np.flatnonzero(~np.isin(behind, (self._delimiter, LINE_FEED, CARRIAGE_RETURN, _QUOTE)))
+        before, behind = data[opening - 1], data[np.minimum(closing + 1, len(data) - 1)]
+        if opening[0] == 0:
+            before[0] = LINE_FEED
+        if len(closing) and closing[-1] == len(data) - 1:
+            behind[-1] = LINE_FEED
+        allowed = np.zeros(256, dtype=np.bool_)
+        allowed[[self._delimiter, LINE_FEED, _QUOTE]] = True
+        stray = opening[~allowed[before]]
+        allowed[CARRIAGE_RETURN] = True
+        early = np.flatnonzero(~allowed[behind])
         if len(stray) and not (len(early) and closing[early[0]] < stray[0]):
             line = text.line_at(data, int(stray[0]), self._line)
             what = f"has one inside of a cell in line {line}"
@@ -194,23 +211,26 @@ def find_column(names: list[str], column: str, file: str, *, shown: bool) -> int
     return places[0]
 
 
-def _outside(positions: Positions, quotes: Positions) -> Positions:
-    """Those that are not inside of quotes."""
-    return positions[np.searchsorted(quotes, positions) % 2 == 0] if len(quotes) else positions
+def _everything(positions: Positions) -> Positions:
+    return positions
 
 
-def _unquoted(cells: PackedElements, quotes: Positions) -> PackedElements:
-    """The cells without the quotes around them, and with those doubled inside of them single."""
-    if not len(quotes):
-        return cells
+def _outside(quotes: Positions) -> Callable[[Positions], Positions]:
+    """What leaves only the positions that are not inside of quotes."""
+    return lambda positions: positions[np.searchsorted(quotes, positions) & 1 == 0]
+
+
+def _unquoted(cells: PackedElements, *, doubled: bool) -> PackedElements:
+    """The cells without the quotes around them. doubled: whether there may be doubled ones inside, which become single."""
     data, starts, ends = cells.data, cells.starts, cells.ends
     quoted = (ends > starts) & (data[np.minimum(starts, len(data) - 1)] == _QUOTE)
-    doubled = np.flatnonzero(np.searchsorted(quotes, ends) - np.searchsorted(quotes, starts) > 2)
     starts, ends = starts + quoted, ends - quoted
-    if len(doubled):
-        written = [data[starts[i] : ends[i]].tobytes().replace(b'""', b'"') for i in doubled]
+    if doubled:
+        quotes = find_byte(data, _QUOTE)
+        rewritten = np.flatnonzero(np.searchsorted(quotes, ends) > np.searchsorted(quotes, starts))
+        written = [data[starts[i] : ends[i]].tobytes().replace(b'""', b'"') for i in rewritten]
         lengths = np.fromiter(map(len, written), dtype=np.int64, count=len(written))
-        ends[doubled] = len(data) + np.cumsum(lengths)
-        starts[doubled] = ends[doubled] - lengths
+        ends[rewritten] = len(data) + np.cumsum(lengths)
+        starts[rewritten] = ends[rewritten] - lengths
         data = np.concatenate((data, np.frombuffer(b"".join(written), dtype=np.uint8)))
     return PackedElements(data, starts, ends, cells.origin)
