@@ -22,12 +22,14 @@ from redis.exceptions import (
 )
 from redis.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool, SentinelManagedConnection
 
+from veilset._reader.redis_errors import mend_of
 from veilset._reader.redis_replies import BoundedParser
 from veilset._reader.redis_url import PROTOCOL
 
 RESOLVE_SECONDS = 5.0
 """How long idle connections are trusted to be those that their name leads to."""
 PROBE_SECONDS = 2.0
+GREETING_SECONDS = 0.5
 
 
 class Lasting(RedisError):
@@ -61,7 +63,11 @@ class _Bounded:
 
     def send_packed_command(self, *arguments: Any, **options: Any) -> None:
         """Send, and allow for the answers."""
-        super().send_packed_command(*arguments, **options)  # type: ignore[misc]
+        try:
+            super().send_packed_command(*arguments, **options)  # type: ignore[misc]
+        except ConnectionError as error:
+            self._ask_further(error)
+            raise
         self.asked = True
         self._parser.refill()  # after it, as it may have to connect first
 
@@ -75,11 +81,15 @@ class _Bounded:
             self.mark_for_reconnect()  # type: ignore[attr-defined]  # another may be the primary by now
             raise
         except ConnectionError as error:
-            if type(error) is ConnectionError and not self.answered and "max number of clients" not in str(error):
-                self.find_cause()
+            self._ask_further(error)
             raise
         self.answered = True
         return response
+
+    def _ask_further(self, error: Exception) -> None:
+        known = "max number of clients" in str(error) or "connecting to" in str(error)
+        if type(error) is ConnectionError and not self.answered and not known:
+            self.find_cause()
 
     def find_cause(self) -> None:
         """Ask further why the server does not answer. Raises Lasting."""
@@ -87,6 +97,8 @@ class _Bounded:
 
 class _BoundedConnection(_Bounded, Connection):
     def find_cause(self) -> None:
+        if mend := mend_of(_greeting(self.host, self.port)):
+            raise Lasting(mend) from None
         if _speaks_tls(self.host, self.port):
             raise Lasting("it speaks TLS, and the URL says plain text; give a rediss:// URL") from None
 
@@ -207,6 +219,14 @@ class FoundPrimary(Sentinel):
             except (ConnectionError, TimeoutError) as error:
                 failure = error
         raise failure  # here, since in a handler it would lose its own context
+
+
+def _greeting(host: str, port: int) -> str:
+    """What a server says to whoever only connects; one that refuses us may have closed before its words were read."""
+    with suppress(OSError), socket.create_connection((host, port), PROBE_SECONDS) as plain:
+        plain.settimeout(GREETING_SECONDS)
+        return plain.recv(1024).decode("ascii", "replace")
+    return ""
 
 
 def _speaks_tls(host: str, port: int) -> bool:

@@ -89,11 +89,12 @@ def _lasting(error: BaseException) -> str:
     if hasattr(error, "mend"):  # `redis_connections.Lasting`
         return str(error.mend)
     if isinstance(error, redis.RedisError):
-        return _of_text(text)
+        return mend_of(text)
     return ""
 
 
-def _of_text(text: str) -> str:
+def mend_of(text: str) -> str:
+    """What Redis's own words mean for whoever has to act; empty if time alone may do."""
     if "cluster support disabled" in text:
         return "it is no cluster; give a redis:// URL"
     if "not allowed in cluster mode" in text:
