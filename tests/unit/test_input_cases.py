@@ -26,12 +26,12 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from veilset._input import text, unpacking
+from veilset._input import arrow, expansion, small_files, text, unpacking
 from veilset._input.csv import CsvForm
 from veilset._input.element_digests import InvalidElements, only_valid
 from veilset._input.files import FileForm, read_files
 from veilset._input.text import Tally
-from veilset.core.params import Normalization
+from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
 from veilset.errors import InvalidInput
 
 CASES = Path(__file__).parent.parent / "data" / "inputs"
@@ -523,3 +523,20 @@ def test_a_dotted_name_is_not_taken_for_a_field(tmp_path: Path) -> None:
     table = pa.table({"a.b": ["top"], "a": pa.array([{"b": "nested"}])})
     pa.parquet.write_table(table, tmp_path / "list.parquet")
     assert read(tmp_path / "list.parquet", form("a.b")) == ["top"]
+
+
+def test_the_page_about_inputs_has_the_limits() -> None:
+    """As the code has them."""
+    page = (Path(__file__).parents[2] / "docs" / "inputs.md").read_text()
+    limits = {
+        "an element": f"{MAX_ELEMENT_BYTES} bytes",
+        "a line, or a row of CSV": f"{text.LONGEST_LINE >> 20} MiB",
+        "memory that unpacking": f"{unpacking.MEMORY_LIMIT >> 20} MiB",
+        "a page of a Parquet file": f"{expansion.PAGE_LIMIT >> 20} MiB",
+        "a packed record batch": f"{expansion.MESSAGE_LIMIT >> 20} MiB",
+        "a value in a dictionary": f"{arrow.LONGEST_VALUE >> 10} KiB",
+        "a token": f"{small_files.SMALL_FILE_LIMIT >> 20} MiB",
+    }
+    for what, limit in limits.items():
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| {what}"))
+        assert limit in row

@@ -20,6 +20,15 @@ from veilset.errors import InvalidInput
         (Normalization.EMAIL, " Alice@EXAMPLE.com ", b"alice@example.com"),
         (Normalization.EMAIL, "bob@bücher.example", b"bob@xn--bcher-kva.example"),
         (Normalization.EMAIL, '"a@b"@example.com', b'"a@b"@example.com'),
+        (Normalization.EMAIL, '"a b"@example.com', b'"a b"@example.com'),
+        (Normalization.EMAIL, "bob@XN--bcher-KVA.example", b"bob@xn--bcher-kva.example"),
+        (Normalization.EMAIL, "bob@\U0001f4a9.la", b"bob@xn--ls8h.la"),
+        (Normalization.EMAIL, "bob@xn--ls8h.la", b"bob@xn--ls8h.la"),
+        (Normalization.EMAIL, "bob@r3---sn.example", b"bob@r3---sn.example"),
+        (Normalization.EMAIL, "bob@[IPv6:2001:DB8::1]", b"bob@[ipv6:2001:db8::1]"),
+        (Normalization.EMAIL, "bob@faß.example", b"bob@xn--fa-hia.example"),
+        (Normalization.EMAIL, "bob@example\u3002com", b"bob@example.com"),
+        (Normalization.EMAIL, "bob@example.com.", b"bob@example.com."),
     ],
 )
 def test_profiles(profile: Normalization, element: Element, expected: bytes) -> None:
@@ -46,7 +55,17 @@ def test_refusals_name_the_field_and_never_the_element(profile: Normalization, e
     assert "mmm" not in str(caught.value)
 
 
-@pytest.mark.parametrize("element", ["no-at-sign", "@example.com", "alice@", "alice@exa mple..com"])
+@pytest.mark.parametrize(
+    "element",
+    [
+        "no-at-sign", "@example.com", "alice@", "alice@exa mple..com", "al ice@example.com", "alice\n@example.com",
+        '"@example.com x',
+        "alice@-a.com", "alice@a-.com", "alice@a_b.com", "alice@xn--a.com", "alice@xn--.com", "alice@xn--bcher-kvb.com",
+        "alice@" + "a" * 64 + ".com", "alice@" + "a." * 127 + "com", "alice@[a b]", "alice@[]", "alice@\u0301a.com",
+        "alice@1\u05d0.com",
+        "Alice <alice@example.com>", "alice@a\u200db.com",
+    ],
+)  # fmt: skip
 def test_email_profile_refuses_what_is_no_address(element: str) -> None:
     with pytest.raises(InvalidInput, match="e-mail"):
         normalize([element], Normalization.EMAIL)

@@ -1,12 +1,13 @@
 """The normalisation profiles written anew, from docs/format.md. None stands for an element that is refused.
 
 `email_domain` is no full UTS #46: it maps and checks what the vectors use (NFKC with case folding, the four characters
-that non-transitional processing keeps, the letters, marks and digits that IDNA 2008 allows, hyphens). Another language
-takes a library for it.
+that non-transitional processing keeps, letters, marks, digits, symbols beyond ASCII, hyphens). Another language takes a
+library for it.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 WHITE_SPACE = (
@@ -37,11 +38,16 @@ def _email(text: str) -> bytes:
     local, at, domain = unicodedata.normalize("NFC", text.strip(WHITE_SPACE)).rpartition("@")
     if not (at and local and domain):
         raise ValueError("no address")
+    quoted = len(local) > 2 and local[0] == local[-1] == '"'
+    if not quoted and any(c in WHITE_SPACE or unicodedata.category(c) == "Cc" for c in local):
+        raise ValueError("white space")
     return f"{local.lower()}@{email_domain(domain)}".encode()
 
 
 def email_domain(domain: str) -> str:
     """The ASCII form of a domain. Raises ValueError."""
+    if re.fullmatch(r"\[[!-Z^-~]+\]", domain):
+        return domain.lower()
     mapped = "".join(
         character
         if character in _KEPT
@@ -67,6 +73,7 @@ def _label(label: str) -> str:
 
 
 def _check(label: str) -> None:
-    allowed = all(unicodedata.category(character)[0] in "LMN" or character == "-" for character in label)
-    if not label or not allowed or label[0] == "-" or label[-1] == "-" or label[2:4] == "--":
+    symbols = {character for character in label if ord(character) > 127 and unicodedata.category(character)[0] == "S"}
+    allowed = all(c in symbols or c == "-" or unicodedata.category(c)[0] in "LMN" for c in label)
+    if not label or not allowed or label[0] == "-" or label[-1] == "-":
         raise ValueError("no label")

@@ -18,7 +18,7 @@ _OFFSETS = {"string": "<i4", "binary": "<i4", "large_string": "<i8", "large_bina
 _VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
 Mask = NDArray[np.bool_]
 _ROWS = 1 << 13
-_LONGEST = 1 << 16
+LONGEST_VALUE = 1 << 16
 """Longest value that is written out once for every row that refers to it."""
 
 
@@ -68,9 +68,9 @@ def pack_arrow(array: Any) -> Iterator[tuple[PackedElements, Mask | None]]:
 def rows_at_a_time(values: Any) -> int:
     """Few enough rows that the values which they refer to can be written out for each of them. Raises InvalidInput."""
     longest = int(_lengths(values).max(initial=0))
-    if longest > _LONGEST:
+    if longest > LONGEST_VALUE:
         raise InvalidInput("column", f"values of at most {MAX_ELEMENT_BYTES} bytes; one is {longest} bytes long")
-    return _ROWS if longest <= MAX_ELEMENT_BYTES else _ROWS // (_LONGEST // MAX_ELEMENT_BYTES)
+    return _ROWS if longest <= MAX_ELEMENT_BYTES else _ROWS // (LONGEST_VALUE // MAX_ELEMENT_BYTES)
 
 
 def _pieces(array: Any, rows: int) -> Iterator[Any]:

@@ -21,7 +21,7 @@ _PLAIN = re.compile(rf"[!-?A-~]+@{_LABEL}(?:\.{_LABEL})*\.?")
 _LITERAL = re.compile(r"\[[!-Z^-~]+\]")
 _LOCAL = re.compile(r"[!-~]+")
 MAX_MARKS = 30
-_LONGEST_DOMAIN = 254  # with the root's full stop
+_LONGEST_DOMAIN = 253  # without the root's full stop
 _NEITHER = "str or bytes, or a UUID, which is taken as its text; convert what is another type, for instance by str(x)"
 _NOT_UNICODE = "valid Unicode text (UTF-8, no lone surrogates)"
 
@@ -84,7 +84,7 @@ def _ascii_domain(domain: str) -> str:
         found = ".".join(map(_ascii_label, plain)) + "." * mapped.endswith(".")
         well_formed = all(idna.check_initial_combiner(label) and _joined_well(label) for label in plain)
         directed = not rtl or all(idna.check_bidi(label, check_ltr=True) for label in plain)
-        if well_formed and directed and len(found) <= _LONGEST_DOMAIN:
+        if well_formed and directed and len(found.removesuffix(".")) <= _LONGEST_DOMAIN:
             return found
     except (idna.IDNAError, UnicodeError):
         pass
