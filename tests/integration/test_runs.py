@@ -195,28 +195,6 @@ def test_bad_small_uploads_are_refused_by_field(desk: Desk, content: bytes, fiel
     assert not desk.runs.holds_any(1)
 
 
-def test_one_bad_small_upload_spoils_no_other(desk: Desk) -> None:
-    """Calls that arrive together are one commit, each with its own answer."""
-    desk.uploads.close(desk.uploads.open("set", "taken"))
-    errors: list[Exception] = []
-
-    def add(number: int) -> None:
-        try:
-            desk.uploads.add_digests(
-                "set", "taken" if number % 4 == 0 else f"{number}", Operation.ADD, packed([number])
-            )
-        except FailedPrecondition as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=add, args=(number,)) for number in range(40)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(errors) == 10
-    assert desk.held() == [number for number in range(40) if number % 4]
-
-
 def test_many_runs_are_folded_and_their_files_go(desk: Desk, tmp_path: Path) -> None:
     for number in range(MANY_RUNS):
         send(desk, f"{number}", Operation.ADD, [number])

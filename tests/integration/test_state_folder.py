@@ -82,7 +82,7 @@ def test_everything_in_it_is_private(tmp_path: Path) -> None:
             write_run(path / "runs" / "1-1.run", 1, 1, iter([]))
             opened.artefacts.write(1, 1, iter([b"noise"]), 5)
             with opened.ledger._file.transaction() as transaction:  # while the journal is there
-                transaction.execute("INSERT INTO accounts VALUES ('x')")
+                transaction.execute("INSERT INTO leftovers VALUES ('x')")
                 assert (path / "ledger.db-journal").exists()
                 found = {entry.name: stat.S_IMODE(entry.lstat().st_mode) for entry in (path, *path.rglob("*"))}
     finally:

@@ -7,13 +7,10 @@ How long a finish takes depends on the upload alone: nothing that the set holds 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 
-from veilset.core.params import MAX_PART, Operation, check_integer
-from veilset.errors import InvalidInput, NotFound, OutOfSequence, Unavailable, UploadMismatch, VeilsetError
+from veilset.core.params import DIGEST_BYTES, MAX_PART, Operation, check_integer
+from veilset.errors import InvalidInput, NotFound, OutOfSequence, UploadMismatch
 from veilset_server.limits import Limits
 from veilset_server.ports import Clock
 from veilset_server.principals import EVERYBODY, Principal
@@ -30,6 +27,7 @@ from veilset_server.state.runs import Runs
 from veilset_server.usecases.abandoned_uploads import AbandonedUploads
 from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.rollback import RollbackGuard
+from veilset_server.usecases.small_uploads import SmallUploads
 from veilset_server.usecases.upload_session import UploadSession, hash_elements, read_digests
 
 MAX_UPLOAD_ID = 128
@@ -40,17 +38,6 @@ REMEMBERED_US = 30 * 24 * 3600 * 1_000_000
 """How long the id of a finished upload is known, so that a repeated finish is answered and not done again."""
 
 _Key = tuple[int, str, int]
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A small upload on its way into the ledger."""
-
-    batch: SmallBatch
-    done: bool = False
-    set_id: int = 0
-    operations: int | None = None
-    error: VeilsetError | None = field(default_factory=lambda: Unavailable("upload: not committed; send it again"))
 
 
 class Uploads:
@@ -75,8 +62,7 @@ class Uploads:
         self._limits = limits or Limits()
         self._guard = threading.Lock()
         self._sessions: dict[_Key, UploadSession] = {}
-        self._queue: deque[_Waiting] = deque()
-        self._committing = threading.Lock()
+        self._small = SmallUploads(ledger, compactor)
 
     def open(
         self,
@@ -208,36 +194,10 @@ class Uploads:
         return self._add(set_name, _kept_id(principal, upload_id), operation, packed)
 
     def _add(self, set_name: str, kept_id: str, operation: Operation, packed: bytes) -> int:
-        waiting = _Waiting(SmallBatch(set_name, kept_id, operation, packed))
-        self._queue.append(waiting)
-        with self._committing:
-            if not waiting.done:  # else the call that held the lock took this one along
-                self._commit()
-        if waiting.error is not None:
-            raise waiting.error
-        if waiting.operations is not None:
-            self._rollback.record_operations(set_name, waiting.operations)
-        return len(packed) // 8
-
-    def _commit(self) -> None:
-        """Commit all small uploads that wait, in one transaction."""
-        group = [self._queue.popleft() for _ in range(len(self._queue))]
-        try:
-            results = self._ledger.add_batches([waiting.batch for waiting in group])
-        except VeilsetError as error:
-            for waiting in group:
-                waiting.error, waiting.done = error, True
-            return
-        for waiting, result in zip(group, results, strict=True):
-            if isinstance(result, VeilsetError):
-                waiting.error = result
-            else:
-                waiting.error, (waiting.set_id, waiting.operations) = None, result
-            waiting.done = True
-        for set_id in {waiting.set_id for waiting in group if waiting.error is None}:
-            self._compactor.wake(set_id)
-            with suppress(VeilsetError):  # these are committed; what fails is logged by the compactor
-                self._compactor.make_room(set_id)
+        operations = self._small.add(SmallBatch(set_name, kept_id, operation, packed))
+        if operations is not None:
+            self._rollback.record_operations(set_name, operations)
+        return len(packed) // DIGEST_BYTES
 
     def housekeeping(self) -> None:
         """From time to time: drop open uploads that were neither opened nor added to for long, and forget old ids."""
