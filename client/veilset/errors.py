@@ -102,12 +102,6 @@ class Unsupported(VeilsetError):
     reason = "UNSUPPORTED"
 
 
-class MinimumSizeUnproved(FailedPrecondition):
-    """The service cannot prove the promised ``min_size``; nothing was charged. How many there are is not told."""
-
-    reason = "MINIMUM_SIZE_UNPROVED"
-
-
 class StateRolledBack(FailedPrecondition):
     """The ledger is an older copy of itself; nothing is published until an operator has charged what was lost."""
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from ledger_copy import read_ledger
 from stricken import wait_for
 
 from harness.fault_tally import Trying
-from harness.raw_calls import RawUpload, fails, finish, open_upload, raw_batch, upload
+from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
@@ -19,7 +18,6 @@ from veilset._reader.reader import open_view
 from veilset._reader.sources import RedisSource
 from veilset.core.release.header import check_chunk
 from veilset.core.release.signing import open_manifest
-from veilset.v1 import membership_pb2 as pb
 
 GRACE_SECONDS = 3
 ABANDONED_SECONDS = 3
@@ -73,38 +71,6 @@ def test_old_releases_go_after_a_grace_in_which_a_reader_finishes(
         service.reconcile()
         assert set(redis_content(redis.url)) == kept
         assert open_view(redis.url, "s").header.sequence == 5
-
-
-def test_a_set_that_cannot_prove_its_size_is_not_published(
-    start_service: Callable[..., ServiceProcess], start_redis: Callable[..., RedisServer], trying: Trying
-) -> None:
-    """Duplicates prove nothing, an unfinished upload neither; the refusal is the same for one element and for almost enough."""
-    redis = start_redis()
-    process = start_service("--redis", redis.url)
-    request = pb.PublishReleaseRequest(set_name="s", request_id="r")
-    with process.connect() as service, process.stub() as stub, trying("min_size not proved"):
-        service.create_set("s", size=1000, epsilon=3, adjacency="add-remove", delta=1e-6, min_size=500)
-        refusals = []
-        for number, elements in enumerate(
-            ([b"one"], [b"one"] * 2000, [f"{index}".encode() for index in range(300)], [b"one", b"1", b"2"])
-        ):
-            upload(stub, "s", [elements], upload_id=f"u{number}")
-            refusals.append(fails(stub.PublishRelease, request))
-        with RawUpload(stub, open_upload("s", "open")) as stream:
-            stream.opened()
-            stream.send(raw_batch(1, [f"more {index}".encode() for index in range(1000)]))
-            assert stream.acknowledged() == (1, 1000)
-            refusals.append(fails(stub.PublishRelease, request))
-            assert len({str(refusal) for refusal in refusals}) == 1
-            assert refusals[0].reason == "MINIMUM_SIZE_UNPROVED"
-            assert service.budget("s").charges == 0
-            assert not read_ledger(process.state).charges
-            assert not redis_content(redis.url)
-            assert not list((process.state / "artefacts").iterdir())
-            stream.send(finish(1000))
-            assert stream.finished() == 1000
-        assert service.publish("s", request_id="r").state == "published"
-        assert service.budget("s").charges == 1
 
 
 @pytest.mark.faults

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from harness.log_hooks import logs_left_alone
-from veilset.errors import BudgetExceeded, FailedPrecondition, MinimumSizeUnproved, StateRolledBack, VeilsetError
+from veilset.errors import BudgetExceeded, FailedPrecondition, StateRolledBack, VeilsetError
 from veilset_server.metrics.logs import configure_logs
 from veilset_server.rpc.call import Call
 from veilset_server.rpc.call_log import LINES_A_SECOND, CallLog
@@ -59,12 +59,9 @@ class Context:
         (StateRolledBack("set secret: older"), "STATE_ROLLED_BACK"),
         (BudgetExceeded("account secret: spent"), "BUDGET_EXCEEDED"),
         (FailedPrecondition("set secret: no upload"), "FAILED_PRECONDITION"),
-        (MinimumSizeUnproved("set secret: few"), "FAILED_PRECONDITION"),
     ],
 )
-def test_the_reason_is_told_but_for_the_one_that_depends_on_elements(
-    error: VeilsetError, reason: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_reason_is_told(error: VeilsetError, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     """From a fixed list, and no text of the error. The next call's line has none of it."""
     with logs_left_alone():
         configure_logs("info")

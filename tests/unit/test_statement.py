@@ -110,12 +110,12 @@ def test_amounts_in_words(amount: float, text: str) -> None:
     assert amount_text(amount) == text
 
 
-def test_a_promised_size_is_not_said_to_be_proved_of_both_sets() -> None:
-    """Whether it could be proved depends on the data, and is told by a release that is there (docs/privacy.md, section 7)."""
+def test_a_declared_size_is_named_as_an_assumption() -> None:
+    """The service does not check it (docs/privacy.md, section 7)."""
     promising = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, min_size=1000)
     relation = make_statement(replace(HEADER, privacy=promising)).relation
-    assert "beyond ε and δ" in relation
-    assert "beyond" not in make_statement(HEADER).relation
+    assert "at least 1000 distinct elements, which their owner declared and the service does not check" in relation
+    assert "declared" not in make_statement(HEADER).relation
 
 
 def test_a_seed_that_was_brought_along_is_said_where_it_matters() -> None:

@@ -362,7 +362,7 @@ class Service:
         and "lost" where its file was damaged before Redis had it). count_epsilon, count_delta: what to spend beside that on a
         noisy count (add-remove only). although_pending: charge also where an earlier release of the set is charged and Redis
         does not take it; else Unavailable or StoreMisconfigured is raised then. Raises NotFound,
-        FailedPrecondition, BudgetExceeded, MinimumSizeUnproved, Unavailable. Whatever is raised has ``request_id``, also one
+        FailedPrecondition, BudgetExceeded, Unavailable. Whatever is raised has ``request_id``, also one
         drawn here: repeating the publish with it never charges twice, whether or not the lost answer was a release.
         """
         check_name("set_name", name)

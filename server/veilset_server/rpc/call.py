@@ -18,7 +18,7 @@ import grpc
 from grpc_status import rpc_status
 
 from veilset._service.rich_errors import to_status
-from veilset.errors import FailedPrecondition, MinimumSizeUnproved, Unavailable, VeilsetError
+from veilset.errors import Unavailable, VeilsetError
 from veilset_server.principals import EVERYBODY, Principal
 
 TICK_SECONDS = 0.05
@@ -133,8 +133,7 @@ class Call:
         elif error is not None:
             status = rpc_status.to_status(to_status(error))
             self.code = status.code
-            # That a promised min_size is not proved depends on the elements, so the log does not tell it from other refusals.
-            self.reason = FailedPrecondition.reason if isinstance(error, MinimumSizeUnproved) else error.reason
+            self.reason = error.reason
             self.context.set_code(status.code)
             self.context.set_details(status.details)
             self.context.set_trailing_metadata(status.trailing_metadata)

@@ -113,7 +113,7 @@ def _relation(adjacency: Adjacency, elements_per_user: int, min_size: int) -> st
         text = f"{adjacency}, {what} swapped for others; the size of the set is public"
     if min_size > 1:
         text += (
-            f"; both sets hold at least {min_size} distinct elements, as their owner promised. The service proved it of the "
-            "set that this is of, and that it could is told by the release beyond ε and δ"
+            f"; both sets hold at least {min_size} distinct elements, which their owner declared and the service does not "
+            "check"
         )
     return text
