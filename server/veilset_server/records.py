@@ -123,12 +123,13 @@ class SmallUpload:
 
 @dataclass(frozen=True, slots=True)
 class SmallBatch:
-    """An upload that comes in one call."""
+    """An upload that comes in one call. made_with: how its digests were made, where the producer says so; has to be the set's."""
 
     set_name: str
     upload_id: str
     operation: Operation
     digests: bytes
+    made_with: tuple[HashParameters, Normalization] | None = None
 
 
 class ReleaseState(StrEnum):

@@ -96,7 +96,7 @@ def test_publish_query_and_spend(
         "operation": "add",
         "upload_id": "mine",
         "elements": 500,
-        "resumed": 500,
+        "resumed": 0,
         "invalid": 0,
     }
 

@@ -210,7 +210,7 @@ def test_a_finished_upload_is_not_taken_for_other_elements(
         with pytest.raises(AlreadyExists, match="finished with other elements") as refused:
             connection.add(set_name, iter(elements) if lazy else elements, upload_id="nightly")
         assert refused.value.details["field"] == "upload_id"
-        assert connection.add(set_name, iter(ELEMENTS), upload_id="nightly").resumed == 1000
+        assert connection.add(set_name, iter(ELEMENTS), upload_id="nightly").elements == 1000
     assert raw_vector(service.state, set_name) == expected_vector(shape, ELEMENTS)
 
 

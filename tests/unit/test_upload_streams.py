@@ -10,6 +10,7 @@ import grpc
 import pytest
 import xxhash
 
+from veilset._input.columns import Batch
 from veilset._service import upload
 from veilset._service.endpoint import make_endpoint
 from veilset._service.upload import WINDOW, Upload, UploadPart, UploadResult
@@ -73,12 +74,12 @@ def finished(elements: int) -> pb.AddElementsResponse:
     return pb.AddElementsResponse(finished=pb.UploadFinished(elements=elements))
 
 
-def pairs(count: int) -> Iterator[str]:
-    """As many messages of two elements."""
-    return (f"{number}{end}" for number in range(count) for end in ("", "'"))
+def pairs(count: int) -> Iterator[Batch]:
+    """Batches of two elements."""
+    return ([f"{number}", f"{number}'"] for number in range(count))
 
 
-def run(service: Callable[[Requests], Answers], given: Iterator[str], seconds: float | None = None) -> UploadResult:
+def run(service: Callable[[Requests], Answers], given: Iterator[Batch], seconds: float | None = None) -> UploadResult:
     opening = pb.OpenUpload(set_name="s", upload_id="u")
     return Upload(Stub(service), make_endpoint("localhost:1"), opening, given).run(seconds)  # type: ignore[arg-type]
 
@@ -87,7 +88,6 @@ def run(service: Callable[[Requests], Answers], given: Iterator[str], seconds: f
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Next to no pauses between attempts, and messages of two elements."""
     monkeypatch.setattr(upload, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(upload, "PIECE", 2)
     monkeypatch.setattr(upload, "MESSAGE_ELEMENTS", 2)
 
 
@@ -205,8 +205,8 @@ def test_an_iterator_that_fails_when_the_line_is_cut_is_not_taken_for_its_end() 
     making, may_fail = threading.Event(), threading.Event()
     attempts: list[list[pb.AddElementsRequest]] = []
 
-    def given() -> Iterator[str]:
-        yield from ["1", "2"]
+    def given() -> Iterator[Batch]:
+        yield ["1", "2"]
         making.set()
         assert may_fail.wait(20)
         raise LookupError("the database went away")

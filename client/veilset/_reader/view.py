@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset._input import columns
+from veilset._input.distinct import DistinctDigests
 from veilset._input.element_digests import digest_batch, digest_batches
 from veilset._reader.age import ReleaseAge
 from veilset._reader.answers import Answers
-from veilset._reader.distinct import DistinctDigests
 from veilset._reader.release_file import save_release
 from veilset.core.elements.keys import check_key
 from veilset.core.elements.normalization import Element
@@ -142,7 +142,7 @@ class View(Answers):
         """How many of an own list's elements are in the set, with an interval; repetitions in the list count once.
 
         Any iterable will do: memory stays bounded, beyond a million elements with the help of temporary files that hold
-        digests (`veilset._reader.distinct`). Raises InvalidInput.
+        digests (`veilset._input.distinct`). Raises InvalidInput.
         """
         check_confidence(confidence)
         law = self.decoder.law

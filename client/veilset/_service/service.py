@@ -6,17 +6,20 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import grpc
 
+from veilset._input.columns import Batch, element_batches
 from veilset._service.channel import open_channel
 from veilset._service.endpoint import Endpoint, FileName, make_endpoint
 from veilset._service.records import Budget, Reconciled, Release, SetInfo, budget_record, release_record, set_info
 from veilset._service.rich_errors import from_rpc_error
-from veilset._service.upload import Upload, UploadOptions, UploadPart, UploadResult
+from veilset._service.small_uploads import SmallUploads, leading_batches
+from veilset._service.upload import Patience, Upload, UploadOptions, UploadPart, UploadResult
 from veilset.core.elements.keys import key_check as compute_key_check
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings import ENCODINGS, find_encoding
@@ -69,6 +72,7 @@ class Service:
         self._process = OneProcess()
         self._channel = open_channel(self.target)
         self._stub = membership_pb2_grpc.MembershipServiceStub(self._channel)
+        self._small_uploads = SmallUploads(self._stub, self.target, timeout_seconds)
 
     def __enter__(self) -> Service:
         return self
@@ -270,8 +274,18 @@ class Service:
         self, operation: Operation | str, name: str, elements: Iterable[Element], **options: Unpack[UploadOptions]
     ) -> UploadResult:
         """`add`, `remove` or `replace`, as ``operation`` says."""
-        upload_id = options.get("upload_id") or secrets.token_hex(16)
-        return self._stream(operation, name, elements, upload_id, options).run(options.get("retry_seconds"))
+        self._check_open()
+        opening = _opening(operation, name, options.get("upload_id") or secrets.token_hex(16))
+        batches = _batches(elements)
+        self._small_uploads.describe(name, Patience(options.get("retry_seconds")))  # before the elements are read
+        first, whole = leading_batches(batches)
+        if whole and any(first):
+            try:
+                return self._small_uploads.send(opening, first, options)
+            except FailedPrecondition as error:
+                if error.details.get("field") != "upload_id":  # else a stream of that id is open, which goes on
+                    raise
+        return self._stream(opening, chain(first, batches), options).run(options.get("retry_seconds"))
 
     def upload_part(
         self,
@@ -290,7 +304,8 @@ class Service:
         upload_id = options.get("upload_id")
         if not upload_id:
             raise InvalidInput("upload_id", "given for a part: the one of the whole upload")
-        upload = self._stream(operation, name, elements, upload_id, options, part)
+        self._check_open()
+        upload = self._stream(_opening(operation, name, upload_id, part), _batches(elements), options)
         upload.run(options.get("retry_seconds"))
         return upload.sealed()
 
@@ -308,31 +323,22 @@ class Service:
         parts: what `upload_part` returned, in any order. Raises UploadMismatch and commits none where they are not what the
         service holds.
         """
-        ordered = sorted(parts, key=attrgetter("part"))
-        return self._stream(operation, name, [], upload_id, {}, parts=ordered).run(retry_seconds)
+        self._check_open()
+        opening = _opening(operation, name, upload_id)
+        return self._stream(opening, [], {}, sorted(parts, key=attrgetter("part"))).run(retry_seconds)
 
     def _stream(
         self,
-        operation: Operation | str,
-        name: str,
-        elements: Iterable[Element],
-        upload_id: str,
+        opening: pb.OpenUpload,
+        batches: Iterable[Batch],
         options: UploadOptions,
-        part: int = 0,
         parts: Sequence[UploadPart] = (),
     ) -> Upload:
-        self._check_open()
-        check_name("set_name", name)
-        if isinstance(elements, str | bytes):
-            raise InvalidInput("elements", "a collection of elements, not one of them")
-        number = wire.to_number(wire.OPERATION, check_choice("operation", operation, Operation))
-        with _fitting("upload_id"):
-            opening = pb.OpenUpload(set_name=name, upload_id=upload_id, operation=number, part=part)  # type: ignore[arg-type]
         return Upload(
             self._stub,
             self.target,
             opening,
-            elements,
+            batches,
             options.get("key"),
             options.get("on_progress"),
             skip_invalid=options.get("skip_invalid", False),
@@ -464,6 +470,24 @@ def connect(
 
 _REFUSED = (InvalidInput, NotFound, FailedPrecondition, Unauthenticated, PermissionDenied)
 """The service said no, and charged nothing: there is nothing to repeat."""
+
+
+def _batches(elements: Iterable[Element]) -> Iterator[Batch]:
+    if isinstance(elements, str | bytes):
+        raise InvalidInput("elements", "a collection of elements, not one of them")
+    return iter(element_batches(elements))
+
+
+def _opening(operation: Operation | str, name: str, upload_id: str, part: int = 0) -> pb.OpenUpload:
+    """The open message. Raises InvalidInput."""
+    number = wire.to_number(wire.OPERATION, check_choice("operation", operation, Operation))
+    with _fitting("upload_id"):
+        return pb.OpenUpload(
+            set_name=check_name("set_name", name),
+            upload_id=upload_id,
+            operation=number,  # type: ignore[arg-type]
+            part=part,
+        )
 
 
 @contextmanager

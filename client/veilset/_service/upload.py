@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 import grpc
+import numpy as np
 import xxhash
 
-from veilset._input.columns import PIECE, Batch, element_batches
+from veilset._input.columns import Batch
+from veilset._input.distinct import Digests
 from veilset._input.element_digests import InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
 from veilset._service.rich_errors import ENDPOINT, from_rpc_error
 from veilset.core.elements.hashing import pack_digests
 from veilset.core.elements.keys import check_key
-from veilset.core.elements.normalization import Element
 from veilset.core.params import DIGEST_BYTES, HashParameters, Normalization
 from veilset.core.release import wire
-from veilset.errors import InvalidInput, Unavailable, VeilsetError
+from veilset.errors import FailedPrecondition, InvalidInput, Unavailable, VeilsetError
 from veilset.jitter import jitter
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
@@ -47,7 +48,7 @@ _LONGEST_PAUSE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """A finished upload. elements: how many were sent, duplicates included. resumed: how many of them an earlier run had
+    """A finished upload. elements: how many were sent, duplicates included. resumed: how many of them an earlier stream had
     brought. invalid: how many were skipped as no elements."""
 
     upload_id: str
@@ -109,9 +110,10 @@ class Patience:
 class Upload:
     """One upload, or one part of one, in a stream; `run` sends it to the end.
 
-    opening: set, upload id, operation and part. key: the secret of a keyed scheme. on_progress is called with the number of
-    elements acknowledged so far. What is no element under the set's normalization is left out with ``skip_invalid``; else all of
-    it is found, and InvalidInput raised in the end. parts: the parts that finish commits, where there are no elements.
+    opening: set, upload id, operation and part. batches: the elements, as `element_batches` gives them. key: the secret of a
+    keyed scheme. on_progress is called with the number of elements acknowledged so far. What is no element under the set's
+    normalization is left out with ``skip_invalid``; else all of it is found, and InvalidInput raised in the end. parts: the parts
+    that finish commits, where there are no elements. Batches may be digests, then made with what ``made_with`` says.
     """
 
     def __init__(
@@ -119,20 +121,22 @@ class Upload:
         stub: membership_pb2_grpc.MembershipServiceStub,
         target: Endpoint,
         opening: pb.OpenUpload,
-        elements: Iterable[Element],
+        batches: Iterable[Batch | Digests],
         key: bytes | None = None,
         on_progress: Callable[[int], None] | None = None,
         *,
         skip_invalid: bool = False,
         parts: Sequence[UploadPart] = (),
+        made_with: tuple[HashParameters, Normalization] | None = None,
     ) -> None:
         self._stub = stub
         self._target = target
         self._open = opening
-        self._batches = element_batches(elements, PIECE)
+        self._batches = batches
         self._key = key
         self._on_progress = on_progress
         self._parts = parts
+        self._made_with = made_with
         self._hashing: HashParameters | None = None
         self._normalization = Normalization.NONE
         self._checksum = xxhash.xxh3_128()
@@ -207,6 +211,8 @@ class Upload:
             self._hashing = wire.hashing_from_proto(opened.hashing)
             self._key = check_key(self._hashing, self._key, f"the set {self._open.set_name}")
             self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.normalization)
+            if self._made_with not in (None, (self._hashing, self._normalization)):
+                raise FailedPrecondition("hashing: the set was made anew meanwhile; start over", field="hashing")
             self._resumed = self._to_skip = opened.elements
             self._made = self._messages(opened.sequence + 1)
         elif opened.sequence < self._held and not opened.finished:
@@ -297,9 +303,12 @@ class Upload:
         if held:
             yield b"".join(pieces)
 
-    def _hash(self, batch: Batch) -> bytes:
+    def _hash(self, batch: Batch | Digests) -> bytes:
         assert self._hashing is not None
-        hashed = digest_batch(batch, self._position, self._hashing, self._normalization, self._key, self._invalid)
+        if isinstance(batch, np.ndarray):
+            hashed = batch
+        else:
+            hashed = digest_batch(batch, self._position, self._hashing, self._normalization, self._key, self._invalid)
         packed = pack_digests(hashed)
         self._checksum.update(packed)
         self._position += len(batch)

@@ -25,6 +25,8 @@ MAX_ELEMENT_BYTES = 4096
 DIGEST_BYTES = 8
 KEY_CHECK_BYTES = 8
 MAX_PART = 10_000
+MAX_SMALL_ELEMENTS = 4096
+"""In an upload of one call."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from veilset.core.params import Operation, check_name
+from veilset.core.params import HashParameters, Normalization, Operation, check_name
 from veilset.core.release import wire
 from veilset.errors import InvalidInput, OutOfSequence
 from veilset.v1 import membership_pb2 as pb
@@ -49,7 +49,7 @@ class UploadCalls:
         match request.WhichOneof("content"):
             case "digests":
                 with self._shares.place(call.key):
-                    count = self._uploads.add_digests(*upload, request.digests, call.principal)
+                    count = self._uploads.add_digests(*upload, request.digests, call.principal, _made_with(request))
             case "elements":
                 with self._shares.place(call.key):
                     count = self._uploads.add_elements(*upload, list(request.elements.values), call.principal)
@@ -81,6 +81,13 @@ class UploadCalls:
             raise OutOfSequence(
                 "upload: the stream ended without finish; resume it with the same upload id", field="finish"
             )
+
+
+def _made_with(request: pb.AddBatchRequest) -> tuple[HashParameters, Normalization] | None:
+    if not request.HasField("hashing"):
+        return None
+    normalization = wire.from_number("normalization", wire.NORMALIZATION, request.normalization, Normalization.NONE)
+    return wire.hashing_from_proto(request.hashing), normalization
 
 
 def _opened(session: UploadSession) -> pb.UploadOpened:

@@ -9,7 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from veilset.core.params import DIGEST_BYTES, MAX_PART, Operation, check_integer
+from veilset.core.elements.hashing import pack_digests
+from veilset.core.params import (
+    DIGEST_BYTES,
+    MAX_PART,
+    MAX_SMALL_ELEMENTS,
+    HashParameters,
+    Normalization,
+    Operation,
+    check_integer,
+)
 from veilset.errors import InvalidInput, NotFound, OutOfSequence, UploadMismatch
 from veilset_server.limits import Limits
 from veilset_server.ports import Clock
@@ -22,7 +31,7 @@ from veilset_server.records import (
     UploadState,
 )
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.state.ledger.uploads import check_repeated
+from veilset_server.state.ledger.uploads import check_repeated, parts_checksum
 from veilset_server.state.runs import Runs
 from veilset_server.usecases.abandoned_uploads import AbandonedUploads
 from veilset_server.usecases.compaction import Compactor
@@ -31,9 +40,6 @@ from veilset_server.usecases.small_uploads import SmallUploads
 from veilset_server.usecases.upload_session import UploadSession, hash_elements, read_digests
 
 MAX_UPLOAD_ID = 128
-MAX_SMALL_ELEMENTS = 4096
-"""In one call of `Uploads.add_batch`."""
-
 REMEMBERED_US = 30 * 24 * 3600 * 1_000_000
 """How long the id of a finished upload is known, so that a repeated finish is answered and not done again."""
 
@@ -136,7 +142,9 @@ class Uploads:
         """
         upload = session.upload
         if session.finished:
-            check_repeated((upload.count, upload.checksum), count, checksum)
+            if not (upload.part and upload.state is UploadState.FINISHED):  # of such a part nothing is known any more
+                given = parts_checksum(parts) if parts else checksum
+                check_repeated((upload.count, upload.checksum), count, given)
             return count
         try:
             held = session.check_finish(count, checksum, parts)
@@ -178,26 +186,35 @@ class Uploads:
     ) -> int:
         """A whole small upload of raw elements in one call; returns their number. Raises as `add_digests`."""
         _check_small("elements", len(elements))
-        hashed = hash_elements(self._ledger.get_set(set_name), elements)
-        return self._add(set_name, _kept_id(principal, upload_id), operation, hashed.astype("<u8").tobytes())
+        stored = self._ledger.get_set(set_name)
+        packed = pack_digests(hash_elements(stored, elements))
+        made_with = stored.description.hashing, stored.description.normalization
+        return self._add(SmallBatch(set_name, _kept_id(principal, upload_id), operation, packed, made_with))
 
     def add_digests(
-        self, set_name: str, upload_id: str, operation: Operation, packed: bytes, principal: Principal = EVERYBODY
+        self,
+        set_name: str,
+        upload_id: str,
+        operation: Operation,
+        packed: bytes,
+        principal: Principal = EVERYBODY,
+        made_with: tuple[HashParameters, Normalization] | None = None,
     ) -> int:
         """A whole small upload of packed digests in one call; returns their number.
 
-        The same upload id may be sent again: it is answered and not done again. Raises InvalidInput, NotFound,
-        FailedPrecondition (the id is that of an open stream, or of another operation), and what `finish` raises.
+        The same upload id may be sent again: it is answered and not done again. made_with: how the digests were made, if the
+        producer says so. Raises InvalidInput, NotFound, AlreadyExists (the id was used for others), FailedPrecondition (the id is
+        that of an open stream, or of another operation, or the set hashes otherwise), and what `finish` raises.
         """
         count = len(read_digests(packed))
         _check_small("digests", count)
-        return self._add(set_name, _kept_id(principal, upload_id), operation, packed)
+        return self._add(SmallBatch(set_name, _kept_id(principal, upload_id), operation, packed, made_with))
 
-    def _add(self, set_name: str, kept_id: str, operation: Operation, packed: bytes) -> int:
-        operations = self._small.add(SmallBatch(set_name, kept_id, operation, packed))
+    def _add(self, batch: SmallBatch) -> int:
+        operations = self._small.add(batch)
         if operations is not None:
-            self._rollback.record_operations(set_name, operations)
-        return len(packed) // DIGEST_BYTES
+            self._rollback.record_operations(batch.set_name, operations)
+        return len(batch.digests) // DIGEST_BYTES
 
     def housekeeping(self) -> None:
         """From time to time: drop open uploads that were neither opened nor added to for long, and forget old ids."""

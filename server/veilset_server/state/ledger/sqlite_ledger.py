@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from veilset.core.params import DIGEST_BYTES, Operation, check_choice
-from veilset.errors import InvalidInput, StateCorrupted, VeilsetError
+from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, VeilsetError
 from veilset_server.records import (
     Account,
     Charge,
@@ -200,7 +200,12 @@ class SqliteLedger:
 
     def _add_batch(self, transaction: sqlite3.Connection, batch: SmallBatch) -> tuple[int, int | None] | VeilsetError:
         try:
-            set_id = ledger_sets.read_set(transaction, batch.set_name).set_id
+            stored = ledger_sets.read_set(transaction, batch.set_name)
+            set_id, description = stored.set_id, stored.description
+            if batch.made_with not in (None, (description.hashing, description.normalization)):
+                raise FailedPrecondition(
+                    "hashing: the digests were made otherwise than the set's are; hash as GetSet says", field="hashing"
+                )
             upload_id, operation = batch.upload_id, batch.operation
             count, checksum = len(batch.digests) // DIGEST_BYTES, xxhash.xxh3_128_digest(batch.digests)
             known = ledger_uploads.find_finished(transaction, set_id, upload_id, operation)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+import xxhash
+
 from veilset.core.params import Operation
 from veilset.errors import AlreadyExists, FailedPrecondition, NotFound, StateCorrupted, UploadMismatch
 from veilset_server.limits import exceeded
@@ -113,8 +115,7 @@ def finish_upload(
         if spool_name(found) not in used:
             contents.add_leftover(transaction, spool_name(found))
     _delete(transaction, upload.set_id, upload.upload_id)
-    checksum = b"" if parts else checksum
-    remember_finished(transaction, upload, count, checksum, at_us)
+    remember_finished(transaction, upload, count, parts_checksum(parts) if parts else checksum, at_us)
     return operations
 
 
@@ -137,9 +138,15 @@ def _listed(known: dict[int, Upload], parts: Sequence[UploadPart]) -> list[RunFi
     return files
 
 
+def parts_checksum(parts: Sequence[UploadPart]) -> bytes:
+    """XXH3-128 of a list of parts, in whatever order."""
+    listed = sorted((part.part, part.count, part.checksum) for part in parts)
+    return xxhash.xxh3_128_digest(b"".join(b"%d:%d:%b" % row for row in listed))
+
+
 def check_repeated(known: tuple[int, bytes], count: int, checksum: bytes) -> None:
     """Raises AlreadyExists unless a finished upload of this count and checksum can be the one that is finished again."""
-    if count != known[0] or (checksum and known[1] and checksum != known[1]):
+    if count != known[0] or (checksum and checksum != known[1]):
         raise AlreadyExists(
             "upload_id: an upload of that id was finished with other elements; nothing was done, give these an id of their own",
             field="upload_id",
@@ -158,7 +165,7 @@ def spool_name(upload: Upload) -> str:
 def find_finished(
     transaction: sqlite3.Connection, set_id: int, upload_id: str, operation: Operation
 ) -> tuple[int, bytes] | None:
-    """Number of elements and checksum (empty if it came in parts) of the finished upload of that id, or None.
+    """Number of elements and checksum (of the list of parts if it came in parts) of the finished upload of that id, or None.
 
     Raises FailedPrecondition (of another operation).
     """

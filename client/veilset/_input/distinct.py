@@ -27,7 +27,7 @@ Digests = NDArray[np.uint64]  # (n,), as `core.elements.hashing.digests` gives t
 
 
 class DistinctDigests:
-    """Collects digests; use it as a context manager, `add` batches, then go through `batches` once.
+    """Collects digests; use it as a context manager, `add` batches, then go through `batches`.
 
     memory_digests: how many to hold in memory before files are used. Raises OSError where a file cannot be written.
     """
@@ -59,9 +59,10 @@ class DistinctDigests:
                 self._held, self._count = [digests], len(digests)
 
     def batches(self) -> Iterator[Digests]:
-        """Every distinct digest once, in batches of no particular order."""
+        """Every distinct digest once, in rising order; as often as wanted."""
         digests = self._take_held()
         if not self._files:
+            self._held = [digests]
             yield digests
             return
         self._spill(digests)
