@@ -64,6 +64,8 @@ def test_readings_are_those_of_the_positions(
     places = [set(row) for row in positions(hashed, shape.bits, shape.hashes).tolist()]
     assert ones.tolist() == [len(row & ones_of(vector)) for row in places]
     assert distinct.tolist() == [len(row) for row in places]
+    one = [vectors.read_one(shape.bits, shape.hashes, vector.data, digest) for digest in hashed.tolist()]
+    assert one == read.tolist()
 
 
 @settings(max_examples=30, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from harness.releases import release_view
 from harness.shapes import FilterParameters
 from veilset._reader.view import BATCH
+from veilset.core.params import Normalization
 from veilset.errors import InvalidInput, PoorUtility
 
 MEMBERS = [f"user{number}" for number in range(2000)]
@@ -72,6 +74,28 @@ def test_a_limit_out_of_reach_says_what_is_possible() -> None:
     smallest = float(caught.value.details["smallest_false_positive_rate"])
     assert smallest == pytest.approx(WEAK.decoder.law.facts["ones_fraction"])
     assert WEAK.deciding(max_false_positive_rate=smallest + 1e-6).decoder.true_positive_rate > 0
+
+
+@pytest.mark.parametrize("normalization", Normalization)
+@pytest.mark.parametrize("hashes", [1, 3])
+def test_one_element_is_answered_as_a_batch_is(normalization: Normalization, hashes: int) -> None:
+    """By the same answer, or the same error, whatever it is."""
+    members = [f"User{number}@Example.com" for number in range(300)]
+    view = release_view(members, FilterParameters(4096, hashes, seed=3), 6.0, normalization=normalization)
+    asked: list[Any] = [
+        *members[:100],
+        *(f"other{number}@example.com" for number in range(100)),
+        b"user1@example.com",
+        "Ä@ä.example",
+    ]
+    assert [element in view for element in asked] == view.contains_many(asked).tolist()
+    wrongs: list[Any] = ["", "x" * 5000, "\ud800", None, 7, b"\xff" if normalization is not Normalization.NONE else b""]
+    for wrong in wrongs:
+        with pytest.raises(InvalidInput) as one:
+            assert wrong in view
+        with pytest.raises(InvalidInput) as many:
+            view.contains_many([wrong])
+        assert str(one.value) == str(many.value)
 
 
 def test_check_decides_by_posterior_and_costs() -> None:

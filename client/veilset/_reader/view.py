@@ -16,8 +16,9 @@ from veilset._input.element_digests import digest_batch, digest_batches
 from veilset._reader.age import ReleaseAge
 from veilset._reader.answers import Answers
 from veilset._reader.release_file import save_release
+from veilset.core.elements.hashing import digest_one
 from veilset.core.elements.keys import check_key
-from veilset.core.elements.normalization import Element
+from veilset.core.elements.normalization import Element, normalize
 from veilset.core.encodings.decoder import Decoder, Law, Rule, make_decoder
 from veilset.core.encodings.interface import MemoryVector, Readings
 from veilset.core.estimates.bounded_interval import check_confidence
@@ -25,6 +26,7 @@ from veilset.core.estimates.comparable import check_comparable, name_of
 from veilset.core.estimates.decision import Check, decide
 from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
 from veilset.core.estimates.sizes import size_from_count
+from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
 from veilset.core.privacy.limits import true_positive_limit
 from veilset.core.privacy.statement import Statement, make_statement
 from veilset.core.release.header import ReleaseHeader, split_chunks
@@ -57,6 +59,23 @@ class View(Answers):
         self._vector = MemoryVector(vector)
         self._key = key
         self._age = ReleaseAge(header.created_at_us)
+        self._accepts: tuple[bool, ...] = tuple(decoder.accepts.tolist())
+        self._plain = header.normalization is Normalization.NONE
+
+    def __contains__(self, element: Element) -> bool:
+        """Whether one element is taken for a member; several times as fast as `contains_many` of one."""
+        header = self.header
+        try:
+            if self._plain and type(element) is str:
+                data = element.encode()
+                if not 1 <= len(data) <= MAX_ELEMENT_BYTES:
+                    return super().__contains__(element)  # which says what is wrong
+            else:
+                (data,) = normalize([element], header.normalization)
+        except (InvalidInput, UnicodeEncodeError):
+            return super().__contains__(element)
+        digest = digest_one(data, header.hashing.scheme, header.hashing.seed, self._key)
+        return self._accepts[header.encoding.read_one(self._vector, digest)]
 
     def deciding(
         self,

@@ -46,6 +46,13 @@ def digests(
     return unpack_digests(packed)
 
 
+def digest_one(element: bytes, scheme: HashScheme = HashScheme.MMH3, seed: int = 0, key: bytes | None = None) -> int:
+    """The digest of one element, as in `digests`, several times as fast for a single one. Raises InvalidInput."""
+    if scheme is HashScheme.MMH3 and key is None:
+        return int(mmh3.hash64(element, seed, True, False)[0])
+    return int(digests([element], scheme, seed, key)[0])
+
+
 def unpack_digests(packed: bytes) -> NDArray[np.uint64]:
     """View packed 8-byte little-endian digests as shape (n,), dtype uint64. Raises InvalidInput if a digest is cut."""
     if len(packed) % DIGEST_BYTES:

@@ -106,6 +106,10 @@ class BloomParameters(Parameters):
         """As `Parameters.read`: d·(k + 1) + t for t ones at d distinct positions."""
         return vectors.read(self.bits, self.hashes, vector, digests)
 
+    def read_one(self, vector: MemoryVector, digest: int) -> int:
+        """As `Parameters.read_one`; without numpy."""
+        return vectors.read_one(self.bits, self.hashes, vector.memory, digest)
+
     def law(self, vector: Vector) -> Law:
         """As `Parameters.law`: from the share of ones."""
         return reading_law(self.bits, self.hashes, self.flip_probability, vector.count_ones() / self.bits)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 _LOW32 = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
-_STEP = 0x9E3779B97F4A7C15
+STEP = 0x9E3779B97F4A7C15
 
 
 def positions(hashed: NDArray[np.uint64], bits: int, hashes: int) -> NDArray[np.uint64]:
@@ -23,7 +23,7 @@ def positions(hashed: NDArray[np.uint64], bits: int, hashes: int) -> NDArray[np.
     found = np.empty((len(hashed), hashes), dtype=np.uint64)
     found[:, 0] = _scale(hashed, bits)
     for i in range(1, hashes):
-        found[:, i] = _scale(_splitmix64(hashed + np.uint64(i * _STEP % 2**64)), bits)
+        found[:, i] = _scale(_splitmix64(hashed + np.uint64(i * STEP % 2**64)), bits)
     return found
 
 

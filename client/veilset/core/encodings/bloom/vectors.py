@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from veilset.core import compiled
 from veilset.core.compiled import read_only
 from veilset.core.encodings.bloom.bitset import set_bits, test_bits
-from veilset.core.encodings.bloom.positions import positions
+from veilset.core.encodings.bloom.positions import STEP, positions
 from veilset.core.encodings.bloom.response import perturb
 from veilset.core.encodings.interface import CHUNK_BYTES, Digests, MemoryVector, RandomBytes, Vector
 from veilset.errors import InvalidInput
 
 _BATCH = 1 << 16
+_MASK = (1 << 64) - 1
 _SAVED_PER_POSITION = 20e-9
 
 
@@ -83,6 +84,21 @@ def read(bits: int, hashes: int, vector: Vector, digests: Digests) -> NDArray[np
             readings = (bytes_there >> (np.uint8(7) - (found & np.uint64(7)).astype(np.uint8))) & np.uint8(1) != 0
         ones, distinct = count_ones_per_element(found, readings)
     return distinct * (hashes + 1) + ones
+
+
+def read_one(bits: int, hashes: int, vector: memoryview, digest: int) -> int:
+    """`read` of one digest, in plain integers."""
+    position = digest * bits >> 64
+    if hashes == 1:
+        return 2 + (vector[position >> 3] >> (7 - (position & 7)) & 1)
+    found = {position}
+    for i in range(1, hashes):
+        z = digest + i * STEP & _MASK
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
+        found.add((z ^ z >> 31) * bits >> 64)
+    ones = sum(vector[place >> 3] >> (7 - (place & 7)) & 1 for place in found)
+    return len(found) * (hashes + 1) + ones
 
 
 def count_ones_per_element(
