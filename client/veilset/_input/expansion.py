@@ -39,8 +39,10 @@ def check_pages(file: Any, chunk: Any, name: str) -> None:
     while place < end:
         file.seek(place)
         length, header = _thrift(file.read(_HEADER))
-        size, packed = header.get(2, 0), header.get(3, 0)
-        values = next((header[kind].get(1, 0) for kind in (5, 7, 8) if kind in header), 0)
+        size, packed = _number(header, 2), _number(header, 3)
+        values = max(
+            _number(header.get(kind), 1) for kind in (5, 7, 8)
+        )  # of a data page, a dictionary, a page of version 2
         delta = "DELTA_BYTE_ARRAY" in chunk.encodings  # values repeat parts of earlier ones there
         limit = PAGE_LIMIT >> 5 if delta else PAGE_LIMIT
         if not 0 <= size <= max(limit, 2 * MAX_ELEMENT_BYTES) or packed < 0:
@@ -61,7 +63,7 @@ def check_messages(data: bytes | mmap.mmap, kind: str, name: str) -> None:
             dictionaries += size if kind_of_message == _DICTIONARY else 0
             if max(size, dictionaries) > MESSAGE_LIMIT:
                 raise _too_large("batches and dictionaries", max(size, dictionaries), MESSAGE_LIMIT, name)
-    except struct.error:
+    except (struct.error, OverflowError, ValueError):
         raise Malformed from None
 
 
@@ -147,6 +149,12 @@ def _thrift(data: bytes) -> tuple[int, dict[int, Any]]:
     except (IndexError, RecursionError):
         raise Malformed from None
     return reader.place, found
+
+
+def _number(fields: Any, field: int) -> int:
+    """A field of a struct; 0 where either is something else."""
+    found = fields.get(field) if isinstance(fields, dict) else None
+    return found if isinstance(found, int) else 0
 
 
 class _Compact:

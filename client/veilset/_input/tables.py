@@ -49,16 +49,25 @@ def _parquet(path: str, column: str, kind: str) -> Iterator[Any]:  # noqa: ARG00
     from pyarrow.parquet import ParquetFile
 
     with ParquetFile(path, memory_map=True) as table, Path(path).open("rb") as file:
-        names = table.schema_arrow.names
-        _check_type(table.schema_arrow.field(find_column(names, column, path, shown=True)).type, column, path)
-        leaf = [table.schema.column(i).path for i in range(len(table.schema))].index(column)
+        schema = table.schema_arrow
+        place = find_column(schema.names, column, path, shown=True)
+        _check_type(schema.field(place).type, column, path)
+        leaf = sum(_leaves(schema.field(i).type) for i in range(place))
         uuids = table.schema.column(leaf).logical_type.type == "UUID"
         for group in range(table.num_row_groups):
+            # Reading no row makes pyarrow look at the chunk's metadata: where these are damaged it raises here, and ends the
+            # process in column().
+            list(table.reader.iter_batches(0, row_groups=[group], column_indices=[leaf]))
             chunk = table.metadata.row_group(group).column(leaf)
             check_pages(file, chunk, path)
             for batch in table.iter_batches(_rows(path, chunk, group, column), [group], [column]):
                 array = batch.column(batch.schema.names.index(column))
                 yield array.cast(_uuid_type()) if uuids and not is_uuid(array.type) else array
+
+
+def _leaves(kind: Any) -> int:
+    """How many columns of a Parquet file a type takes."""
+    return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)) or 1
 
 
 def _rows(path: str, chunk: Any, group: int, column: str) -> int:
