@@ -24,10 +24,7 @@ EVERYTHING: dict[str, Any] = {
     "serve": {"identitiesConfigMap": "who", "extraArgs": ["--max-sets", "3"], "preStopSeconds": 0},
     "tls": {"clientCertificates": True},
     "publishing": {
-        "jobs": [
-            {"set": "customers", "schedule": "0 3 1 * *", "increment": False},
-            {"set": "customers", "schedule": "0 4 2-31 * *", "increment": True},
-        ]
+        "jobs": [{"set": "customers", "schedule": "0 3 1 * *"}],
     },
     "tracing": {"endpoint": "https://collector:4317"},
     "serviceAccount": {"name": "mine"},
@@ -143,10 +140,7 @@ def test_the_chart_with_everything_and_with_nothing() -> None:
         for name, job in everything.items()
         if job["kind"] == "CronJob"
     }
-    assert commands == {
-        "CronJob demo-veilset-customers-base": ["publish", "customers"],
-        "CronJob demo-veilset-customers-increment": ["publish", "customers", "--increment"],
-    }
+    assert commands == {"CronJob demo-veilset-publish-customers": ["publish", "customers"]}
     assert everything["PrometheusRule demo-veilset"]["spec"] == yaml.safe_load(ALERTS.read_text())
     (endpoint,) = everything["ServiceMonitor demo-veilset"]["spec"]["endpoints"]
     assert endpoint["scheme"] == "https"
