@@ -75,7 +75,7 @@ def test_two_saved_releases(veilset_here: Here, saved: dict[str, str]) -> None:
     )
 
 
-def test_overfull_releases_have_no_upper_end(veilset_here: Here, tmp_path: Path) -> None:
+def test_saturated_releases_have_no_upper_end(veilset_here: Here, tmp_path: Path) -> None:
     """In JSON that is null, for JSON knows no infinity; the help tells of it."""
     shape = FilterParameters(1024, 4, seed=3)
     for name, first in (("a", 0), ("b", 1500)):
@@ -90,9 +90,9 @@ def test_overfull_releases_have_no_upper_end(veilset_here: Here, tmp_path: Path)
     assert found["jaccard"]["high"] <= 1
     shown = veilset_here(*arguments).out.splitlines()
     for line in shown[:4]:
-        assert re.search(r"at least [\d,]+ elements at \S+%: overfull$", line), line
+        assert re.search(r"at least [\d,]+ elements at \S+%: saturated$", line), line
     assert "at least 0 elements" in shown[3]
-    assert "overfull" in veilset_here("overlap", "--help").out
+    assert "saturated" in veilset_here("overlap", "--help").out
 
 
 def test_two_sets_in_one_redis(service: ServiceProcess, set_name: str) -> None:

@@ -108,7 +108,7 @@ def test_no_upper_end_is_where_full_vectors_begin(
 
 
 @pytest.mark.parametrize("common", [0, 1000, 2000])
-def test_overfull_vectors_have_no_upper_end(common: int) -> None:
+def test_saturated_vectors_have_no_upper_end(common: int) -> None:
     """2,000 elements throw 16 marks on each bit, and any other number beyond some 500 would look the same."""
     shape, sets = FilterParameters(1000, 8, seed=2), (range(2000), range(2000 - common, 4000 - common))
     raw = [np.unpackbits(vector(shape, numbers)) for numbers in sets]
@@ -124,7 +124,7 @@ def test_overfull_vectors_have_no_upper_end(common: int) -> None:
         assert found.jaccard.low <= common / (4000 - common) <= found.jaccard.high
 
 
-def test_one_overfull_vector_leaves_the_other_its_interval() -> None:
+def test_one_saturated_vector_leaves_the_other_its_interval() -> None:
     """But of the intersection nothing is told."""
     found = compare(FilterParameters(1000, 8), (0.1, 0.1), JointCounts(900, 300, 270))
     assert (found.left.high, found.intersection.interval) == (math.inf, (0.0, math.inf))

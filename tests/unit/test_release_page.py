@@ -169,7 +169,7 @@ def test_the_state_of_key_and_signature_is_told() -> None:
 
 
 def test_a_release_that_says_nothing_has_a_page() -> None:
-    """An overfull vector, a coin's noise: no division by zero, no infinite number in the JSON."""
+    """A saturated vector, a coin's noise: no division by zero, no infinite number in the JSON."""
     full = np.full(VIEW.header.vector_bytes, 255, dtype=np.uint8)
     for vector, flips in ((full, VIEW.header.encoding.fields()["flip_threshold"]), (VIEW.vector, 1 << 63)):
         view = changed(vector, flips)

@@ -50,8 +50,8 @@ def overlap(
 
     Costs no budget. An own list stays on this machine; elements that it repeats count once. Two releases need the same
     encoding, dimensions, scheme, seed and normalization. The intervals hold the truth in that share of all cases that
-    --confidence says, also where nothing is in common. A vector with next to no zeros left is overfull: sizes have no
-    upper end then ("high": null), and what is in common is not told.
+    --confidence says, also where nothing is in common. A saturated vector, with next to no zeros left, shows no upper
+    end of a size ("high": null), and not what is in common.
     """
     if other_set is None and any(other.values()):
         raise InvalidInput("with", "given, and name the other set, where its release, Redis, sequence or public key is")
@@ -103,7 +103,7 @@ def _partner(
 
 
 def _show_list(view: View, elements: PackedStream, confidence: float, as_json: bool) -> None:
-    with progress(f"reading {view.header.set_name}'s bits") as show:
+    with progress(f"reading {view.header.set_name}") as show:
         found = view.overlap(_counted(elements, show), confidence)
     shown = {"set": view.header.set_name, "sequence": view.header.sequence} | asdict(found)
     text = f"{found.estimate:,.0f} of {found.own_size:,} elements in {_name(view)}, {_interval(found, ',.0f')}"
@@ -149,7 +149,7 @@ def _name(view: View) -> str:
 
 def _elements(found: Estimate) -> str:
     if math.isinf(found.high):
-        return f"at least {found.low:,.0f} elements at {confidence_text(found.confidence)}: overfull"
+        return f"at least {found.low:,.0f} elements at {confidence_text(found.confidence)}: saturated"
     return f"{found.estimate:,.0f} elements, {_interval(found, ',.0f')}"
 
 

@@ -69,7 +69,7 @@ class Answers:
 @click.option(
     "--remote",
     is_flag=True,
-    help="Download nothing and ask Redis bit by bit: Redis then sees what is asked, and its bits cannot be checked.",
+    help="Download nothing and ask Redis byte by byte: Redis then sees what is asked, and its bytes cannot be checked.",
 )
 @click.option("--summary", is_flag=True, help="Count only.")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if any element is not a member.")

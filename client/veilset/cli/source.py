@@ -95,7 +95,7 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--sequence", type=int, default=0, help="Which release; default: the newest.")
     @public_key
     @key_file
-    @spec_file("Refuse a release that does not mean by its bits what this spec says.")
+    @spec_file("Refuse a release that does not mean by its vector what this spec says.")
     @wraps(command)
     def with_source(
         set_name: str,

@@ -43,8 +43,8 @@ def decide(
         raise InvalidInput("cost_false_negative", "above 0 where cost_false_positive is 0", cost_false_negative)
     needless, missed = cost_false_positive / largest, cost_false_negative / largest
 
-    def treats_as_member(belief: float) -> bool:
-        return belief * missed > (1.0 - belief) * needless
+    def treats_as_member(probability: float) -> bool:
+        return probability * missed > (1.0 - probability) * needless
 
     member = treats_as_member(posterior)
     foregone = treats_as_member(possible[0]) == treats_as_member(possible[1])
