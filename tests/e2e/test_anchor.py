@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,9 +107,13 @@ def test_a_deleted_set_stays_charged_though_anchor_and_state_folder_went(
     def create(name: str, account: str = "") -> None:
         """With a budget for one release."""
         with process.connect() as service:
-            service.create_set(
-                name, size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=1, account=account
-            )
+            promise: dict[str, Any] = {
+                "epsilon": 1,
+                "adjacency": "add-remove",
+                "delta": 1e-9,
+                "calibration": "exact",
+            }  # which spends its delta
+            service.create_set(name, size=1000, budget_epsilon=1, account=account, **promise)
             service.add(name, ["element"])
 
     create("deleted")

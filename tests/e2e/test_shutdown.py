@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import grpc
 import pytest
 
-from harness.patience import serves
+from harness.health import serves
 from harness.programs import Finished, unused_port, veilset, wait_until
 from harness.raw_calls import RawUpload, failure_of, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess

@@ -14,7 +14,7 @@ import pytest
 
 import veilset
 from harness.certificates import Authority, Certificates
-from harness.patience import serves
+from harness.health import serves
 from harness.programs import Finished, wait_until
 from harness.programs import veilset as command
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch

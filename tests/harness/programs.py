@@ -7,16 +7,16 @@ import json
 import os
 import secrets
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from harness.patience import SECONDS
+from harness.warm import WarmProgram
 
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _PORTS_EACH = 1500
@@ -65,12 +65,16 @@ def veilset(
     cwd: Path | None = None,
     settings: Mapping[str, str] = NO_SETTINGS,
 ) -> Finished:
-    """Run ``veilset ARGUMENTS`` to its end; ``settings`` go into its environment."""
-    command = [sys.executable, "-m", "veilset", *(str(a) if isinstance(a, int) else a for a in arguments)]
-    done = subprocess.run(
-        command, input=stdin, capture_output=True, cwd=cwd, env=environment(settings), timeout=SECONDS, check=False
-    )
-    return Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
+    """Run ``veilset ARGUMENTS`` to its end, started warm (`harness.warm`); ``settings`` go into its environment."""
+    texts = [os.fsdecode(a) if isinstance(a, bytes | Path) else str(a) for a in arguments]
+    with TemporaryFile() as given, TemporaryFile() as said:
+        given.write(stdin)
+        given.seek(0)
+        with WarmProgram(texts, environment(settings), given.fileno(), said.fileno(), cwd) as program:
+            out = program.stdout.read()
+            code = program.wait(SECONDS)
+        said.seek(0)
+        return Finished(code, out, said.read().decode())
 
 
 def unused_port() -> int:

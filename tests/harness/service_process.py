@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import psutil
 
 from harness.patience import SECONDS
 from harness.programs import environment
+from harness.warm import WarmProgram
 from veilset._service.service import Service, connect
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
@@ -24,15 +26,15 @@ class ServiceProcess:
     """``veilset serve`` on a state folder and a free port; may be stopped, killed and started again on the same two.
 
     options: of every start; may be changed between two. port: which one, for a service that will be started again; else
-    the system chooses. program: what Python runs in place of ``-m veilset``. log_path: where its standard error goes, over
-    all its starts.
+    the system chooses. program: what Python runs; by default ``veilset`` is started warm (`harness.warm`). log_path: where
+    its standard error goes, over all its starts.
     """
 
     def __init__(
         self,
         state: Path,
         options: Sequence[str | Path] = (),
-        program: Sequence[str] = ("-m", "veilset"),
+        program: Sequence[str] = (),
         port: int = 0,
     ) -> None:
         self.state = state
@@ -44,7 +46,7 @@ class ServiceProcess:
         self._port = port
         self.options = options
         self._program = program
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | WarmProgram | None = None
         self._children: list[psutil.Process] = []
 
     def start(self) -> ServiceProcess:
@@ -60,16 +62,17 @@ class ServiceProcess:
     def begin(self) -> None:
         """Start, without waiting for what it says."""
         own = ["serve", "--state", str(self.state), "--port", str(self._port), "--json"]
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *self._program, *own, *map(str, self.options)],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment(),
-            )
+        arguments = [*own, *map(str, self.options)]
+        with self.log_path.open("ab") as log, Path(os.devnull).open() as nothing:
+            if self._program:
+                command = [sys.executable, *self._program, *arguments]
+                self._process = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()
+                )
+            else:
+                self._process = WarmProgram(arguments, environment(), nothing.fileno(), log.fileno())
 
-    def _first_line(self, process: subprocess.Popen[str]) -> str:
+    def _first_line(self, process: subprocess.Popen[str] | WarmProgram) -> str:
         assert process.stdout is not None
         readable, _, _ = select.select([process.stdout], [], [], SECONDS)
         line = process.stdout.readline() if readable else ""

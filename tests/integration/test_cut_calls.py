@@ -9,7 +9,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from harness.patience import SECONDS, serves
+from harness.health import serves
+from harness.patience import SECONDS
 from veilset._service.endpoint import make_endpoint
 from veilset.errors import Unavailable, VeilsetError
 
