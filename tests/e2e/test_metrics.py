@@ -33,7 +33,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProces
     with running(ServiceProcess(tmp_path_factory.mktemp("measured") / "state", options)) as service:
         with service.connect() as connection:
             connection.create_set(
-                "s", size=1000, epsilon=1.5, delta=1e-9, adjacency="add-remove", budget_epsilon=4, account="a"
+                "s",
+                size=1000,
+                epsilon=1.5,
+                delta=1e-9,
+                adjacency="add-remove",
+                calibration="exact",  # which spends its delta
+                budget_epsilon=4,
+                account="a",
             )
             connection.add("s", [f"element {number}" for number in range(1000)])
             for request_id in ("one", "two", "two"):
@@ -56,7 +63,7 @@ def test_calls_are_counted_by_method_and_status(measured: ServiceProcess) -> Non
     assert value(found, "veilset_rpc_handled_total", method="PublishRelease", code="FAILED_PRECONDITION") == 1
     assert value(found, "veilset_rpc_handled_total", method="GetSet", code="NOT_FOUND") >= 1
     assert value(found, "veilset_rpc_handled_total", method="other", code="UNIMPLEMENTED") == 1
-    assert value(found, "veilset_rpc_started_total", method="AddElements") == 1
+    assert value(found, "veilset_rpc_started_total", method="AddBatch") == 1
     assert value(found, "veilset_rpc_duration_seconds_count", method="CreateSet") == 1
     assert value(found, "veilset_rpc_duration_seconds_sum", method="CreateSet") > 0
     assert "secret-text" not in scrape_text(measured.metrics)
