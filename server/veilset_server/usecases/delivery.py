@@ -258,6 +258,7 @@ class Delivery:
 
     def forget(self, set_name: str, releases: Sequence[StoredRelease]) -> None:
         """Remove a set's pointer and releases from the store; the caller holds ``locks[set_name]``. Raises Unavailable."""
+        self.delays.pop(set_name, None)
         counts: dict[int, int | None] = {release.sequence: chunk_count(release) for release in releases}
         for sequence in range(1, self._ledger.next_sequence(set_name)):  # a confirmed loss may have left some
             if sequence not in counts:
