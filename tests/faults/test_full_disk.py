@@ -157,3 +157,20 @@ def test_a_start_on_a_full_disk(process: ServiceProcess, redis: RedisServer, try
                 service.publish("s", request_id="r2")
             ballast.unlink()
             assert service.publish("s", request_id="r2").sequence == 2
+
+
+def test_deleting_a_set_on_a_full_disk_gives_space_back(process: ServiceProcess, trying: Trying) -> None:
+    """It has space kept aside for it, again and again; what it frees others may use."""
+    with process.connect() as service:
+        for name in ("a", "b"):
+            service.create_set(name, size=1000, epsilon=1, adjacency="add-remove")
+            service.add(name, [b"%d" % number for number in range(50_000)])
+        ballast = fill_up(process.state.parent)
+        with trying("a new set on a full disk"), pytest.raises(StorageFull):
+            service.create_set("c", size=1000, epsilon=1, adjacency="add-remove")
+        for name in ("a", "b"):
+            with trying("a set deleted on a full disk"):
+                service.delete_set(name)
+        service.create_set("c", size=1000, epsilon=1, adjacency="add-remove")
+        assert {found.name for found in service.list_sets()} == {"s", "c"}
+        ballast.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -88,6 +89,12 @@ class Shares:
 def plan_shares() -> Shares:
     """For searches for a plan, which take seconds of a processor: one at a time, and no long queue."""
     return Shares(1, 1, MAX_PLANS_WAITING, MAX_PLANS_OF_ONE)
+
+
+def bulk_shares() -> Shares:
+    """For what keeps a processor busy: as many at a time as there are processors, of one caller half of that."""
+    processors = os.cpu_count() or 1
+    return Shares(processors, max(1, processors // 2))
 
 
 def _less(counter: Counter[str], key: str) -> None:

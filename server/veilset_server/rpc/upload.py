@@ -6,8 +6,16 @@ The use case is behind `usecases.uploads.Uploads`; here is the order of the mess
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
-from veilset.core.params import HashParameters, Normalization, Operation, check_name
+from veilset.core.params import (
+    MAX_PART,
+    HashParameters,
+    Normalization,
+    Operation,
+    check_integer,
+    check_name,
+)
 from veilset.core.release import wire
 from veilset.errors import InvalidInput, OutOfSequence
 from veilset.v1 import membership_pb2 as pb
@@ -17,13 +25,22 @@ from veilset_server.rpc.shares import Shares
 from veilset_server.usecases.upload_session import MAX_BATCH_ELEMENTS, UploadSession
 from veilset_server.usecases.uploads import Uploads
 
+LONG_DIGESTS, LONG_ELEMENTS = 1 << 14, 64
+"""Bytes of digests, and elements, above which a batch is a long one."""
+
 
 class UploadCalls:
-    """Serves the uploads of one server. ``shares`` bounds how many work at a time, and shares that out."""
+    """Serves the uploads of one server. ``shares`` bounds how many work at a time, and shares that out; long batches, which keep
+    a processor busy, take a place of ``bulk`` in its stead, of which there are as few as processors."""
 
-    def __init__(self, uploads: Uploads, shares: Shares) -> None:
+    def __init__(self, uploads: Uploads, shares: Shares, bulk: Shares) -> None:
         self._uploads = uploads
         self._shares = shares
+        self._bulk = bulk
+
+    def _place(self, key: str, batch: pb.Batch | pb.AddBatchRequest) -> AbstractContextManager[None]:
+        is_long = len(batch.digests) > LONG_DIGESTS or len(batch.elements.values) > LONG_ELEMENTS
+        return (self._bulk if is_long else self._shares).place(key)
 
     def serve(self, requests: Iterator[pb.AddElementsRequest]) -> Iterator[pb.AddElementsResponse]:
         """Answer one stream. Whatever ends it, what was acknowledged stays for a resume."""
@@ -46,15 +63,14 @@ class UploadCalls:
         call = current_call()
         operation = wire.from_number("operation", wire.OPERATION, request.operation, Operation.ADD)
         upload = check_name("set_name", request.set_name), request.upload_id, operation
-        match request.WhichOneof("content"):
-            case "digests":
-                with self._shares.place(call.key):
+        with self._place(call.key, request):
+            match request.WhichOneof("content"):
+                case "digests":
                     count = self._uploads.add_digests(*upload, request.digests, call.principal, _made_with(request))
-            case "elements":
-                with self._shares.place(call.key):
+                case "elements":
                     count = self._uploads.add_elements(*upload, list(request.elements.values), call.principal)
-            case _:
-                raise InvalidInput("content", "elements or digests")
+                case _:
+                    raise InvalidInput("content", "elements or digests")
         return pb.AddBatchResponse(elements=count)
 
     def _content(
@@ -63,13 +79,14 @@ class UploadCalls:
         for request in requests:
             match request.WhichOneof("message"):
                 case "batch":
-                    with self._shares.place(key):
+                    with self._place(key, request.batch):
                         sequence, elements = _add(session, request.batch)
                     yield pb.AddElementsResponse(
                         acknowledged=pb.UploadAcknowledged(sequence=sequence, elements=elements)
                     )
                 case "finish":
                     finish = request.finish
+                    check_integer("parts", len(finish.parts), 0, MAX_PART)
                     parts = [UploadPart(part.part, part.count, part.checksum) for part in finish.parts]
                     with self._shares.place(key):
                         count = self._uploads.finish(session, finish.count, finish.checksum, parts)

@@ -14,6 +14,7 @@ from veilset.errors import StateCorrupted
 from veilset_server.ports import Clock
 from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.reserve import SpaceReserve
 from veilset_server.state.runs import Runs
 from veilset_server.state.state_folder import StateFolder
 
@@ -40,7 +41,8 @@ def open_state(path: Path, clock: Clock) -> Iterator[OpenedState]:
                 leftover.unlink(missing_ok=True)
             SqliteLedger.create(folder.ledger_path, folder.folder_id, clock).close()
             folder.mark_ready()
-        with SqliteLedger(folder.ledger_path, folder.folder_id, clock) as ledger:
+        reserve = SpaceReserve(folder.path)
+        with SqliteLedger(folder.ledger_path, folder.folder_id, clock, reserve) as ledger:
             runs = Runs(folder.path, ledger)
             runs.discard()
             aside = runs.set_unknown_aside()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from veilset.core.params import DIGEST_BYTES, Operation, check_choice
-from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, VeilsetError
+from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, StorageFull, VeilsetError
 from veilset_server.records import (
     Account,
     Charge,
@@ -38,6 +38,7 @@ from veilset_server.state.ledger import uploads as ledger_uploads
 from veilset_server.state.ledger.file import LedgerFile, damage
 from veilset_server.state.ledger.schema import check_schema, make_schema
 from veilset_server.state.ledger.verification import verify_ledger
+from veilset_server.state.reserve import SpaceReserve
 
 if TYPE_CHECKING:
     from veilset_server.ports import Clock
@@ -52,15 +53,16 @@ class SqliteLedger:
     several processes may have one file open, each through its own instance.
     """
 
-    def __init__(self, path: Path, ledger_id: str, clock: Clock) -> None:
+    def __init__(self, path: Path, ledger_id: str, clock: Clock, reserve: SpaceReserve | None = None) -> None:
         """Open the ledger at ``path`` and verify all of it.
 
-        ledger_id: that of the state folder. Raises StateCorrupted naming the file if it is missing, empty, damaged, of a
-        later version or another folder's; nothing is ever repaired or made anew.
+        ledger_id: that of the state folder. reserve: space for `delete_set` on a full disk. Raises StateCorrupted naming the file
+        if it is missing, empty, damaged, of a later version or another folder's; nothing is ever repaired or made anew.
         """
         if not path.is_file() or path.stat().st_size == 0:  # stat, not open: see ledger.file
             raise StateCorrupted(f"{path}: missing or empty, though the state folder is in use", file=path.name)
         self._clock = clock
+        self._reserve = reserve
         self._file = LedgerFile(path)
         try:
             with self._file.transaction() as transaction, damage(str(path)):
@@ -151,8 +153,18 @@ class SqliteLedger:
     def delete_set(self, name: str) -> StoredSet:
         """Forget the set and its uploads; its releases, charges and highest sequence stay. Raises NotFound.
 
-        Its pending releases become lost and its published ones expired, so that nothing delivers or restores them.
+        Its pending releases become lost and its published ones expired, so that nothing delivers or restores them. On a full
+        disk it uses the space that is kept aside for it.
         """
+        try:
+            return self._delete_set(name)
+        except StorageFull:
+            if self._reserve is None:
+                raise
+            with self._reserve.given():
+                return self._delete_set(name)
+
+    def _delete_set(self, name: str) -> StoredSet:
         with self._file.transaction() as transaction:
             stored = ledger_sets.read_set(transaction, name)
             ledger_uploads.delete_uploads(transaction, stored.set_id)
