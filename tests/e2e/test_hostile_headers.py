@@ -87,6 +87,7 @@ def test_the_log_is_not_flooded(service: ServiceProcess) -> None:
 
 
 @pytest.mark.security
+@pytest.mark.timeout(900)
 def test_ten_thousand_packets_beside_idle_streams(tmp_path: Path) -> None:
     """Honest calls all succeed meanwhile, in their usual time, in the same process."""
     honest = new_token(tmp_path / "state", "admin", name="honest")
