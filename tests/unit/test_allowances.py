@@ -162,6 +162,17 @@ def test_bytes_of_messages() -> None:
     assert not allowances._bytes
 
 
+def test_an_empty_message_ends_behind_another() -> None:
+    """A request without fields has no bytes, and a caller may have several under way."""
+    allowances = Allowances(Limits())
+    with ExitStack() as held:
+        held.enter_context(allowances.message("a", 0))
+        with allowances.message("a", 5):
+            pass
+    with allowances.message("a", BYTES_OF_ONE):
+        pass
+
+
 def test_streams_leave_room_for_other_calls() -> None:
     """A sixteenth more may be open of these, and no more."""
     allowances = Allowances(Limits(max_calls=32, max_calls_per_principal=100))

@@ -125,9 +125,11 @@ class Allowances:
         finally:
             with self._lock:
                 self._bytes_in_all -= length
-                self._bytes[key] -= length
-                if not self._bytes[key]:
-                    del self._bytes[key]
+                left = self._bytes.get(key, 0) - length  # an empty message may end behind the last of some length
+                if left:
+                    self._bytes[key] = left
+                else:
+                    self._bytes.pop(key, None)
 
     def public(self, address: str, displace: Callable[[], None]) -> AbstractContextManager[None]:
         """One call of a method that needs no credentials: a health check. It counts on nobody's limits, since strangers must
