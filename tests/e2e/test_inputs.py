@@ -164,6 +164,17 @@ def test_ten_invalid_elements_are_named_and_the_rest_counted(
     assert piped.complaint().endswith("and 5 more")
 
 
+def test_an_empty_file_empties_no_set_by_mistake(service: ServiceProcess, set_name: str, tmp_path: Path) -> None:
+    """A failed export leaves a header at most; the content stays unless that is asked for."""
+    (tmp_path / "list.csv").write_text("id,email\n1,\n")
+    where = ("--server", service.address)
+    assert veilset("create", set_name, *PROMISE, *where).code == 0
+    options = (set_name, tmp_path / "list.csv", *EMAIL, *where)
+    assert veilset("add", *options).out.startswith("added 0 elements")
+    assert "--allow-empty" in veilset("replace", *options).complaint()
+    assert veilset("replace", *options, "--allow-empty").out.startswith("0 elements")
+
+
 # Output
 
 

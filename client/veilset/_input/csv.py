@@ -206,7 +206,7 @@ def find_column(names: list[str], column: str, file: str, *, shown: bool) -> int
         raise InvalidInput("column", f"the name of one column only: in {file}, columns {listed} have it", column)
     if not places:
         known = f"one of those of {file}: " + ", ".join(names)
-        hidden = f"a name in the first row of {file}, which is not shown: without a header it is data"
+        hidden = f"a name in the first row of {file}, which is not shown: without a header it is data; --delimiter parts cells"
         raise InvalidInput("column", known if shown else hidden, column)
     return places[0]
 

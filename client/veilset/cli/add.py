@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from veilset._input.text import Tally
 from veilset.cli import input_options, options
 from veilset.cli.output import emit, progress
 from veilset.cli.server import Server
+from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.params import Operation
-from veilset.errors import Unavailable
+from veilset.errors import InvalidInput, Unavailable
 
 _FILES = """
     Files have one element a line, or a column; gzip, bzip2, xz and zstd are unpacked; - is standard input. Elements are
@@ -22,6 +24,23 @@ _FILES = """
     empty cells are skipped and counted. A --column that is a number means a CSV file without a header, unless --header is
     given.
 """
+
+
+def _some(elements: PackedStream) -> PackedStream:
+    """The same; raises InvalidInput at the end where there were none."""
+
+    def blocks() -> Iterator[PackedElements]:
+        empty = True
+        for block in elements.blocks():
+            empty = False
+            yield block
+        if empty:
+            raise InvalidInput("files", "of at least one element: this would empty the set; --allow-empty does so")
+
+    return PackedStream(blocks)
+
+
+_allow_empty = click.option("--allow-empty", is_flag=True, help="Let files without an element empty the set.")
 
 
 def _command(operation: Operation, short_help: str, meaning: str, doing: str, done: str) -> click.Command:
@@ -54,9 +73,10 @@ def _command(operation: Operation, short_help: str, meaning: str, doing: str, do
         key_file: Path | None,
         server: Server,
         as_json: bool,
+        allow_empty: bool = True,
     ) -> None:
         tally = Tally()
-        elements = read_files(files, form, tally)
+        elements = read_files(files, form, tally) if allow_empty else _some(read_files(files, form, tally))
         chosen = upload_id or secrets.token_hex(8)
         try:
             with server.connect() as service, progress(doing.format(set_name)) as show:
@@ -79,7 +99,7 @@ def _command(operation: Operation, short_help: str, meaning: str, doing: str, do
         again = f" ({result.resumed} of them in an earlier run)" if result.resumed else ""
         emit(shown, as_json, f"{done.format(result.elements, set_name)}{again}, duplicates included")
 
-    return command
+    return _allow_empty(command) if operation is Operation.REPLACE else command
 
 
 add = _command(
