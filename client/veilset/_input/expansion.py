@@ -63,7 +63,7 @@ def check_messages(data: bytes | mmap.mmap, kind: str, name: str) -> None:
             dictionaries += size if kind_of_message == _DICTIONARY else 0
             if max(size, dictionaries) > MESSAGE_LIMIT:
                 raise _too_large("batches and dictionaries", max(size, dictionaries), MESSAGE_LIMIT, name)
-    except (struct.error, OverflowError, ValueError):
+    except (struct.error, OverflowError):
         raise Malformed from None
 
 
