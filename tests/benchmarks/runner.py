@@ -22,7 +22,7 @@ from benchmarks.rows import Family, Measured, Missing, MissingSome, Run
 from benchmarks.table import Line, as_json, show
 
 FAMILIES = (
-    "ingesting.FAMILY", "filtering.FAMILY", "perturbing.FAMILY", "asking.FAMILY", "solving.FAMILY",
+    "ingesting.FAMILY", "adding.FAMILY", "filtering.FAMILY", "perturbing.FAMILY", "asking.FAMILY", "solving.FAMILY",
     "overlapping.FAMILY", "delivering.FAMILY", "startup.FAMILY", "remembering.FAMILY", "growing.GROWTH", "growing.PRODUCERS",
 )  # fmt: skip
 QUICK = Run(repeats=1, divisor=200)
