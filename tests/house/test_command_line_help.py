@@ -1,4 +1,4 @@
-"""The command line's own list of commands, each command's help, and the README's table say the same."""
+"""The command line's own list of commands, each command's help, and the table of docs/commands.md say the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from harness.programs import Finished
 from veilset.cli.main import COMMANDS, SERVER_COMMANDS, cli
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
 SHORT_HELP = {name: line for name, (_, _, line) in COMMANDS.items()} | SERVER_COMMANDS
 
 
@@ -81,8 +81,8 @@ def test_the_server_commands_are_the_entry_points() -> None:
     assert {found.name for found in entry_points(group="veilset.commands")} == set(SERVER_COMMANDS)
 
 
-def test_the_readme_names_every_command() -> None:
+def test_the_document_names_every_command() -> None:
     """And no other."""
-    rows = re.findall(r"^\| (`[a-z`, -]+`) \|", README, re.MULTILINE)
+    rows = re.findall(r"^\| (`[a-z`, -]+`) \|", DOCUMENT, re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`([a-z-]+)`", row)]
     assert sorted(named) == sorted(SHORT_HELP)
