@@ -79,6 +79,8 @@ def _header(noisy: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> ReleaseHeader:
         chunk_sha256=hash_chunks(split_chunks(noisy)),
         total_nano_epsilon=3_000_000_000,
         total_delta="0",
+        limit_nano_epsilon=3_000_000_000,
+        limit_delta="0",
     )
 
 

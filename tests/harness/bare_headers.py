@@ -22,5 +22,7 @@ def header(shape: FilterParameters, threshold: int, count: NoisyCount | None = N
         chunk_sha256=(b"\0" * 32,),
         total_nano_epsilon=1,
         total_delta="0",
+        limit_nano_epsilon=1,
+        limit_delta="0",
         count=count,
     )

@@ -56,6 +56,8 @@ def hostile_releases() -> Iterator[tuple[str, bytes]]:
         "chunk_bytes": (0, 1, 2**32 - 1),
         "vector_bytes": (0, 1, 2**60),
         "total_delta": ("", "x", "nan", "9" * 100_000),
+        "limit_delta": ("", "x", "nan", "9" * 100_000),
+        "limit_nano_epsilon": (0,),
     }
     for field, values in fields.items():
         for value in values:

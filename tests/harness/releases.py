@@ -56,6 +56,8 @@ def release_bytes(
         chunk_sha256=hash_chunks(chunks),
         total_nano_epsilon=round(epsilon * 1e9),
         total_delta="0",
+        limit_nano_epsilon=round(epsilon * 1e9),
+        limit_delta="0",
     )
     file = io.BytesIO()
     write_release(file, sign_header(header, [signer]), chunks)

@@ -40,6 +40,8 @@ def test_the_longest_manifest_passes() -> None:
         chunk_sha256=tuple(hashlib.sha256(bytes([i % 256])).digest() for i in range(MAX_BITS // 8 // CHUNK_BYTES)),
         total_nano_epsilon=1 << 60,
         total_delta="1e-9",
+        limit_nano_epsilon=1 << 60,
+        limit_delta="1",
     )
     keys = [Ed25519PrivateKey.generate() for _ in range(MAX_SIGNATURES)]
     manifest = sign_header(header, keys)

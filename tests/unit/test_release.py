@@ -45,6 +45,8 @@ HEADER = ReleaseHeader(
     chunk_sha256=hash_chunks(split_chunks(VECTOR)),
     total_nano_epsilon=9_000_000_000,
     total_delta="3e-9",
+    limit_nano_epsilon=12_000_000_000,
+    limit_delta="1e-8",
     count=NoisyCount(-2, "laplace", 1.0, 2, 0.5, 0.0),
 )
 KEY = Ed25519PrivateKey.generate()
@@ -73,6 +75,9 @@ def test_header_bytes_are_deterministic() -> None:
         ({"chunk_sha256": [b"\0" * 31]}, "chunk_sha256"),
         ({"normalization": 99}, "normalization"),
         ({"total_delta": "lots"}, "total_delta"),
+        ({"limit_delta": "lots"}, "limit_delta"),
+        ({"limit_delta": "2e-9"}, "limit_delta"),
+        ({"limit_nano_epsilon": 8_999_999_999}, "limit_nano_epsilon"),
         ({"created_at_us": -1}, "created_at_us"),
         ({"created_at_us": 2**63 - 1}, "created_at_us"),
     ],

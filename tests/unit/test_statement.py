@@ -27,6 +27,8 @@ HEADER = ReleaseHeader(
     chunk_sha256=(b"\0" * 32,),
     total_nano_epsilon=2_000_000_000,
     total_delta="2e-9",
+    limit_nano_epsilon=5_000_000_000,
+    limit_delta="5e-9",
 )
 
 
@@ -40,6 +42,9 @@ def test_all_parts_are_said() -> None:
         "w-quantile",
         "random oracle",
         "ε = 2,",
+        "δ = 2e-09; the account's limit was then ε = 5, δ = 5e-09.",
+        "computational",
+        "AES-CTR",
         "73.11%",
         "88.08%",
     ):
@@ -82,6 +87,8 @@ def test_no_amount_looks_smaller_than_it_is(
             count=NoisyCount(5, "laplace", 2.0, 1, count_epsilon, count_delta),
             total_nano_epsilon=total,
             total_delta=format_delta(charge_delta(delta)),
+            limit_nano_epsilon=2 * total,
+            limit_delta=format_delta(2 * charge_delta(delta)),
         )
     )
     said = [Fraction(text) for text in re.findall(r"[εδ] = ([0-9.e+-]+)", str(found).replace(".\n", "\n"))]
@@ -90,6 +97,8 @@ def test_no_amount_looks_smaller_than_it_is(
         charge_delta(delta) + charge_delta(count_delta),
         Fraction(total, NANO),
         charge_delta(delta),
+        Fraction(2 * total, NANO),
+        2 * charge_delta(delta),
     ]
     for shown, amount in zip(said, true, strict=True):
         assert amount * (1 - Fraction(1, 10**15)) <= shown <= amount * (1 + Fraction(11, 10**6))
@@ -118,6 +127,18 @@ def test_a_declared_size_is_named_as_an_assumption() -> None:
     assert "declared" not in make_statement(HEADER).relation
 
 
+def test_a_delta_too_large_for_the_size_is_named() -> None:
+    """From a tenth of an element on that it allows to be exposed outright, on average."""
+    large = make_statement(replace(HEADER, capacity=10**8))
+    assert large.large_delta
+    assert "This δ is large for 100000000 elements: it allows that 0.1 of them on average are exposed outright" in str(
+        large
+    )
+    for header in (replace(HEADER, capacity=10**8 - 1), replace(HEADER, privacy=replace(HEADER.privacy, delta=0.0))):
+        assert not make_statement(header).large_delta
+        assert "exposed" not in str(make_statement(header))
+
+
 def test_a_seed_that_was_brought_along_is_said_where_it_matters() -> None:
     """The average over seeds means nothing if the elements were chosen with the seed in hand."""
     brought = replace(HEADER, shared_seed=True)
@@ -134,16 +155,11 @@ def test_the_attackers_limit_names_the_prior_it_holds_for() -> None:
 
 @given(st.floats(0, 800), st.one_of(st.just(0.0), st.floats(1e-12, 0.999)))
 def test_the_attackers_limit_is_never_understated(epsilon: float, delta: float) -> None:
-    """What is printed is at least the limit, close to it, and no certainty."""
-    text = accuracy_text(epsilon, delta)
-    if text == "a little less than 100%":
-        assert epsilon > 700
-        return
-    exact = 50 * (1 - Decimal(delta)) / (1 + Decimal(epsilon).exp()) * 2
-    whole, _, less = text.replace("%", "").partition(" less ")
-    missing = 100 - Decimal(whole) if not less else Decimal(less)
-    assert 0 < missing <= exact * (1 + Decimal("1e-9"))
-    assert exact - missing <= max(Decimal("0.01"), exact / 5)
+    """What is printed is at least the limit, and close to it."""
+    exact = 100 * (1 - Decimal(delta)) / (1 + Decimal(epsilon).exp())
+    missing = 100 - Decimal(accuracy_text(epsilon, delta).removesuffix("%"))
+    assert missing <= exact * (1 + Decimal("1e-9"))
+    assert exact - missing <= max(Decimal("0.01"), exact / 5) if missing else exact <= Decimal("1.00001e-6")
 
 
 @pytest.mark.parametrize(
@@ -152,11 +168,13 @@ def test_the_attackers_limit_is_never_understated(epsilon: float, delta: float) 
         (0, 0, "50.00%"),
         (3, 0, "95.26%"),
         (10, 0, "99.9955%"),
-        (64, 0, "100% less 1.6e-26%"),
-        (744, 0, "a little less than 100%"),
+        (18, 0, "99.9999985%"),
+        (18.5, 0, "100%"),
+        (64, 0, "100%"),
+        (744, 0, "100%"),
         (1, 1, "100%"),
     ],
 )
 def test_the_attackers_limit_in_words(epsilon: float, delta: float, text: str) -> None:
-    """1 - 1/(1 + e^10) = 0.9999546; 1/(1 + e^64) = 1.604e-28; only δ = 1 is certainty."""
+    """1 - 1/(1 + e^10) = 0.9999546; 1/(1 + e^18.5) is less than a millionth of a per cent."""
     assert accuracy_text(epsilon, delta) == text

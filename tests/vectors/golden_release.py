@@ -213,6 +213,8 @@ def header(setting: Setting, vector: bytes) -> bytes:
         field(14, round(setting.epsilon * 10**9) * setting.sequence),
         field(15, "0.000001" if setting.delta else "0"),
         field(16, setting.shared_seed),
+        field(17, 4 * round(setting.epsilon * 10**9) * setting.sequence),
+        field(18, "0.001" if setting.delta else "0"),
     ]
     return b"".join(fields)
 

@@ -42,6 +42,8 @@ def describe_header(header: ReleaseHeader) -> dict[str, object]:
         "capacity": header.capacity,
         "total_epsilon": header.total_nano_epsilon / NANO,
         "total_delta": header.total_delta,
+        "limit_epsilon": header.limit_nano_epsilon / NANO,
+        "limit_delta": header.limit_delta,
         "count": asdict(header.count) if header.count else None,
         "statement": asdict(make_statement(header)),
     }

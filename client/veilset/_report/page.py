@@ -43,6 +43,8 @@ _PARAMETERS = {
     "min_size": "promised least size",
     "total_epsilon": "ε charged to the account so far",
     "total_delta": "δ charged to the account so far",
+    "limit_epsilon": "ε that the account may spend in all",
+    "limit_delta": "δ that the account may spend in all",
 }
 _COUNT = {
     "value": "noisy count of distinct digests",

@@ -214,6 +214,8 @@ class Publishing:
             chunk_sha256=chunk_sha256,
             total_nano_epsilon=account.spent_nano_epsilon + charge.nano_epsilon,
             total_delta=format_delta(account.spent_delta + charge.delta),
+            limit_nano_epsilon=account.total_nano_epsilon,
+            limit_delta=format_delta(account.total_delta),
             shared_seed=description.shared_seed,
             count=count,
         )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from veilset.core.params import Adjacency, Calibration
@@ -25,7 +24,9 @@ class Statement:
     """The promise of one release.
 
     unit, relation, assumption: in words. epsilon, delta: of this release, a bought count included. total_epsilon,
-    total_delta: everything charged to the budget account up to and with it. attacker_accuracy_limit: how often anybody
+    total_delta: everything charged to the budget account up to and with it. limit_epsilon, limit_delta: what the account
+    might spend in all by then. large_delta: whether δ allows a tenth of an element, or more, to be exposed outright among the
+    ``capacity`` elements that the release was made for. attacker_accuracy_limit: how often anybody
     who guesses one user's presence (replace-one: which of two users' elements are in) from this release can be right at
     most, both equally likely beforehand and all else known to them; total_attacker_accuracy_limit: the same from
     everything on the account.
@@ -39,6 +40,10 @@ class Statement:
     assumption: str
     total_epsilon: float
     total_delta: float
+    limit_epsilon: float
+    limit_delta: float
+    capacity: int
+    large_delta: bool
     attacker_accuracy_limit: float
     total_attacker_accuracy_limit: float
 
@@ -47,27 +52,35 @@ class Statement:
             f"Unit of privacy: {self.unit}. Relation: {self.relation}.\n"
             f"This release is (ε = {amount_text(self.epsilon)}, δ = {amount_text(self.delta)})-differentially private for "
             f"that unit under that relation, calibrated by {self.calibration}, assuming {self.assumption}.\n"
+            + self._delta_warning
+            + "The promise is computational: the noise is drawn by AES-CTR under fresh keys, so it holds against whoever cannot "
+            "tell AES-CTR from random bits.\n"
             f"Spent on the budget account up to and with this release: ε = {amount_text(self.total_epsilon)}, "
-            f"δ = {amount_text(self.total_delta)}.\n"
+            f"δ = {amount_text(self.total_delta)}; the account's limit was then ε = {amount_text(self.limit_epsilon)}, "
+            f"δ = {amount_text(self.limit_delta)}.\n"
             "Whoever guesses which of two such sets it was, holding both equally likely beforehand and knowing "
             f"everything else, is right at most {accuracy_text(self.epsilon, self.delta)} of the time from this release, and "
             f"at most {accuracy_text(self.total_epsilon, self.total_delta)} from everything spent on the account."
         )
 
+    @property
+    def _delta_warning(self) -> str:
+        if not self.large_delta:
+            return ""
+        exposed = amount_text(self.delta * self.capacity)
+        return (
+            f"This δ is large for {self.capacity} elements: it allows that {exposed} of them on average are exposed outright; "
+            f"a δ far below 1/{self.capacity} does not.\n"
+        )
+
 
 def accuracy_text(epsilon: float, delta: float) -> str:
-    """`attacker_accuracy_limit` in per cent, never below it and never 100% for less than certainty.
-
-    Two digits, more near 1, and below the millionth of a per cent what is missing: (1 - δ)/(1 + e^ε), cut off.
-    """
-    if delta >= 1.0:
-        return "100%"
+    """`attacker_accuracy_limit` in per cent, rounded up: two digits, more near 1, and 100% where less than a millionth of a per
+    cent is missing, which is no limit in practice."""
     odds = math.exp(-epsilon)
-    if odds < sys.float_info.min:  # a float has too few digits for it, or none
-        return "a little less than 100%"
     missing = 100.0 * (1.0 - delta) * odds / (1.0 + odds)
     if missing < 1e-6:
-        return f"100% less {Context(2, ROUND_FLOOR).create_decimal(missing):.1e}%"
+        return "100%"
     digits = 2 if missing >= 0.01 else 1 - math.floor(math.log10(missing))
     cut = Decimal(missing).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR)
     return f"{100 - cut}%"
@@ -89,6 +102,10 @@ def make_statement(header: ReleaseHeader) -> Statement:
         assumption=_assumption(privacy.calibration, header.shared_seed),
         total_epsilon=total_epsilon,
         total_delta=total_delta,
+        limit_epsilon=header.limit_nano_epsilon / NANO,
+        limit_delta=float(min(parse_delta(header.limit_delta), Fraction(1))),
+        capacity=header.capacity,
+        large_delta=10 * exact_delta * header.capacity >= 1,
         attacker_accuracy_limit=attacker_accuracy_limit(epsilon, delta),
         total_attacker_accuracy_limit=attacker_accuracy_limit(total_epsilon, total_delta),
     )

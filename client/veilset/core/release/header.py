@@ -64,6 +64,8 @@ class ReleaseHeader:
     chunk_sha256: tuple[bytes, ...]
     total_nano_epsilon: int
     total_delta: str
+    limit_nano_epsilon: int
+    limit_delta: str
     shared_seed: bool = False
     count: NoisyCount | None = None
     chunk_bytes: int = CHUNK_BYTES
@@ -103,6 +105,8 @@ def encode_header(header: ReleaseHeader) -> bytes:
         total_nano_epsilon=header.total_nano_epsilon,
         total_delta=header.total_delta,
         shared_seed=header.shared_seed,
+        limit_nano_epsilon=header.limit_nano_epsilon,
+        limit_delta=header.limit_delta,
     )
     if header.count is not None:
         count = header.count
@@ -152,6 +156,8 @@ def _from_message(message: pb.ReleaseHeader) -> ReleaseHeader:
         chunk_sha256=tuple(message.chunk_sha256),
         total_nano_epsilon=message.total_nano_epsilon,
         total_delta=message.total_delta,
+        limit_nano_epsilon=message.limit_nano_epsilon,
+        limit_delta=message.limit_delta,
         shared_seed=message.shared_seed,
         count=count
         and NoisyCount(
@@ -172,6 +178,10 @@ def _check(header: ReleaseHeader, vector_bytes: int) -> None:
         "count": count is None or _is_count(header, count),
         "created_at_us": 0 <= header.created_at_us < _YEAR_10000_US,
         "total_delta": _is_delta(header.total_delta),
+        "limit_nano_epsilon": header.limit_nano_epsilon >= header.total_nano_epsilon,
+        "limit_delta": _is_delta(header.limit_delta)
+        and _is_delta(header.total_delta)
+        and parse_delta(header.limit_delta) >= parse_delta(header.total_delta),
         "sequence": header.sequence >= 1,
         "vector_bytes": vector_bytes == header.vector_bytes,
         "chunk_bytes": header.chunk_bytes == CHUNK_BYTES,
