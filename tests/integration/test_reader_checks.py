@@ -216,7 +216,7 @@ def test_an_old_release_shown_again(valkey_url: str, set_name: str, tmp_path: Pa
         follower.contains_many(MEMBERS)
 
 
-def test_a_service_whose_clock_is_ahead_is_told(
+def test_a_service_whose_clock_is_ahead_is_logged(
     valkey_url: str, set_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By every kind of reader that limits the age; the release answers."""

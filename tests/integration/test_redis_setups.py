@@ -58,6 +58,7 @@ LACKS = {
     "MULTI": ("-multi",),
     "EXEC": ("-exec",),
     "DISCARD": ("-discard",),
+    "UNWATCH": ("-unwatch",),
     "SET": ("-set",),
     "PUBLISH": ("-publish",),
     "the channel of the set": ("resetchannels",),
@@ -82,7 +83,7 @@ def test_nothing_is_charged_without_a_right_it_needs(start_service: StartService
         assert service.publish(SET).state == "published"
 
 
-@pytest.mark.parametrize("command", ["WATCH", "GETRANGE", "MULTI", "EXEC", "DISCARD", "SET", "PUBLISH"])
+@pytest.mark.parametrize("command", ["WATCH", "UNWATCH", "GETRANGE", "MULTI", "EXEC", "DISCARD", "SET", "PUBLISH"])
 def test_a_renamed_command_is_named_before_a_charge(start_redis: StartRedis, command: str) -> None:
     """`rename-command` is how managed services switch commands off."""
     require_redis()
@@ -92,6 +93,28 @@ def test_a_renamed_command_is_named_before_a_charge(start_redis: StartRedis, com
         pytest.raises(StoreMisconfigured, match=f"does not know {command},"),
     ):
         store.probe(SET)
+
+
+WRITER = "-@all +set +getrange +watch +unwatch +multi +exec +discard +publish"
+READER = "-@all +getrange"
+
+
+def test_the_least_rights_of_one_set_are_enough(start_service: StartService, start_redis: StartRedis) -> None:
+    """As docs/operating.md lists them; a follower that may not subscribe polls."""
+    server = start_redis()
+    place = server.url.partition("://")[2]
+    for user, rights in (
+        ("writer", f"{WRITER} ~veilset:{SET}:* ~veilset:probe &veilset:{SET}:*"),
+        ("reader", f"{READER} %R~veilset:{SET}:*"),
+    ):
+        server.command("ACL", "SETUSER", user, "reset", "on", f">{user}", *rights.split())
+    process = start_service("--redis", f"redis://writer:writer@{place}", "--keep-releases", "5", *QUICK)
+    with process.connect() as service, veilset_follow(service, f"redis://reader:reader@{place}") as follower:
+        before = redis_content(server.url)
+        server.command("FLUSHALL")
+        wait_until(lambda: redis_content(server.url) == before)
+        assert service.publish(SET).state == "published"
+        wait_until(lambda: follower.sequence == 2)
 
 
 def test_a_probe_changes_nothing(start_redis: StartRedis) -> None:
@@ -408,11 +431,12 @@ def test_the_right_urls_of_those_servers_work(start_redis: StartRedis, certifica
     require_redis()
     tls = start_redis("tls", certificates=certificates)
     primary = start_redis("primary", password="hush")  # noqa: S106
-    sentinel = start_redis(
-        "sentinel", kind=Sentinel, primary=primary.port, rules=[f"sentinel auth-pass {PRIMARY} hush"]
-    )
+    rules = [f"sentinel auth-pass {PRIMARY} hush", "user asker on >hush -@all +sentinel|masters"]
+    sentinel = start_redis("sentinel", kind=Sentinel, primary=primary.port, rules=rules)
     wait_until(lambda: "s_down" not in str(sentinel.command("SENTINEL", "MASTERS")))
-    for url in (tls.url, primary.url, f"redis+sentinel://:hush@127.0.0.1:{sentinel.port}/{PRIMARY}/1"):
+    behind = f"redis+sentinel://:hush@127.0.0.1:{sentinel.port}/{PRIMARY}/1"
+    asker = f"{behind}?sentinel_username=asker&sentinel_password=hush"
+    for url in (tls.url, primary.url, behind, asker):
         _probe(url)
         with closing(RedisSource(url, SET)) as source, pytest.raises(NotFound):
             source.latest()

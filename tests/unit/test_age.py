@@ -75,7 +75,7 @@ def test_what_is_no_age_is_refused(limit: float) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "limit", "told"), [(3600.0, 60.0, True), (2.0, 60.0, False), (3600.0, None, False)])
-def test_a_release_of_the_future_is_told(
+def test_a_release_of_the_future_is_logged(
     ahead: float, limit: float | None, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where its age is to be limited, and the clocks differ by more than a network leaves."""

@@ -28,6 +28,8 @@ from veilset._reader.redis_url import PROTOCOL
 
 RESOLVE_SECONDS = 5.0
 """How long idle connections are trusted to be those that their name leads to."""
+UNRESOLVED_SECONDS = 60.0
+"""How long where the name cannot be resolved."""
 PROBE_SECONDS = 2.0
 GREETING_SECONDS = 0.5
 
@@ -153,21 +155,25 @@ class BoundedPool(ConnectionPool):
 
     def __init__(self, connection_class: Any = Connection, **options: Any) -> None:
         self._addresses: frozenset[str] = frozenset()
-        self._resolved = float("-inf")
+        self._look_again = 0.0
         bounded = _BOUNDED.get(connection_class, connection_class)
         super().__init__(connection_class=bounded, **{**options, "protocol": PROTOCOL, "driver_info": None})
 
     def get_connection(self, *arguments: Any, **options: Any) -> Any:
         """An idle one that leads where the name does, or a new one."""
         host, port = self.connection_kwargs.get("host"), self.connection_kwargs.get("port", 0)
-        now = time.monotonic()
-        if host and now - self._resolved > RESOLVE_SECONDS:
-            self._resolved = now
-            with suppress(OSError):  # then connecting says so
+        if host and time.monotonic() >= self._look_again:
+            wait = RESOLVE_SECONDS
+            try:
                 addresses = frozenset(str(entry[4][0]) for entry in socket.getaddrinfo(host, port))
                 if self._addresses and addresses != self._addresses:
                     self.disconnect(inuse_connections=False)
                 self._addresses = addresses
+            except (
+                OSError
+            ):  # connecting says so; a connection that stands goes on, without a time-out of names at each command
+                wait = UNRESOLVED_SECONDS
+            self._look_again = time.monotonic() + wait
         return super().get_connection(*arguments, **options)
 
     def release(self, connection: Any) -> None:
@@ -222,7 +228,7 @@ class FoundPrimary(Sentinel):
 
 
 def _greeting(host: str, port: int) -> str:
-    """What a server says to whoever only connects; one that refuses us may have closed before its words were read."""
+    """What a server says to a client that only connects; one that refuses us may have closed before its words were read."""
     with suppress(OSError), socket.create_connection((host, port), PROBE_SECONDS) as plain:
         plain.settimeout(GREETING_SECONDS)
         return plain.recv(1024).decode("ascii", "replace")

@@ -94,7 +94,7 @@ def _lasting(error: BaseException) -> str:
 
 
 def mend_of(text: str) -> str:
-    """What Redis's own words mean for whoever has to act; empty if time alone may do."""
+    """What somebody has to change, from Redis's own words; empty if time alone may do."""
     if "cluster support disabled" in text:
         return "it is no cluster; give a redis:// URL"
     if "not allowed in cluster mode" in text:

@@ -96,6 +96,7 @@ class RedisStore:
         yield ("DISCARD",)
         yield ("MULTI",)
         yield ("EXEC",)
+        yield ("UNWATCH",)  # where the pointer is there already
 
     def _probe_keys(self, client: RedisClient, set_name: str) -> Iterator[str]:
         """Of a release 0, which there never is: one key, or in a cluster one on each primary."""
