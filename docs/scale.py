@@ -28,7 +28,8 @@ SIZES = [10**power for power in range(6, 12)]
 PRIVACY = PrivacyParameters(epsilon=3.0, delta=1e-13, adjacency=Adjacency.ADD_REMOVE)
 BITS_PER_ELEMENT = (None, 8.0)  # the planner's choice, and what is enough for most of it
 KEPT_RELEASES = 2
-FIXED_SERVICE, FIXED_READER = 64 << 20, 32 << 20
+FIXED_SERVICE, FIXED_READER = 256 << 20, 32 << 20  # of one position an element, which both ends here have
+SET_COPIES = 2  # what the set holds, and the compaction that takes its place
 DIGEST_BYTES = 8
 REPEATS = 5
 
@@ -37,7 +38,7 @@ REPEATS = 5
 class Rates:
     """What one machine does in a second, from the client's call to its return."""
 
-    add: float  # elements from a list, hashed, through gRPC, into the vector, on disk
+    add: float  # elements from a list, hashed, through gRPC, on disk
     noise: float  # bits perturbed, hashed, on disk, charged
     deliver: float  # bytes from disk into Redis, visible
     open: float  # bytes from Redis into a reader, verified
@@ -63,13 +64,13 @@ def row(size: int, bits_per_element: float | None, rates: Rates) -> str:
     """One size. Redis holds the releases that are kept, and the next one before an old one goes."""
     chosen: Plan = plan(PlanRequest(size, PRIVACY, bits_per_element=bits_per_element))
     length = chosen.bytes
-    disk = length * (1 + KEPT_RELEASES + 1) + DIGEST_BYTES * size
+    disk = length * (KEPT_RELEASES + 1) + SET_COPIES * DIGEST_BYTES * size
     cells = [
         f"10^{len(str(size)) - 1}",
         f"{8 * length:.3g}{' (the most)' if 8 * length > MAX_BITS * 0.9 else ''}",
         amount(length),
         f"{chosen.true_positive_rate:.3f} / {chosen.false_positive_rate:.3f}",
-        f"{amount(length + FIXED_SERVICE)} / {amount(disk)}",
+        f"{amount(FIXED_SERVICE)} / {amount(disk)}",
         amount(length * (KEPT_RELEASES + 1)),
         amount(length + FIXED_READER),
         duration(size / rates.add),

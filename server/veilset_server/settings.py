@@ -15,7 +15,7 @@ from veilset_server.principals import AuthMode
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """state: folder of ledger, raw vectors, artefacts and key. anchor: file that remembers charges outside it (default:
+    """state: folder of ledger, runs, artefacts and key. anchor: file that remembers charges outside it (default:
     beside it, STATE.anchor). redis: URL, or None for an embedded Valkey in the state
     folder. tls_cert, tls_key: PEM files for TLS; client_ca: authority of the certificates that clients then have to show.
     shutdown_delay_seconds: how long SIGTERM goes on serving once health says no. All times are seconds; max_bits caps one

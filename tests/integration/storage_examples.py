@@ -6,6 +6,7 @@ was told is done, so that a test that kills it knows what must have survived.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -130,6 +131,7 @@ def start_worker(command: str, folder: Path, argument: str) -> subprocess.Popen[
     """The worker process, with pipes."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", __file__, command, str(folder), argument],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

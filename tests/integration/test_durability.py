@@ -54,7 +54,7 @@ finally:
 def test_a_failed_sync_ends_the_process(tmp_path: Path, use: str) -> None:
     """At once, with status 74 and one line; no handler runs that might carry on."""
     script = SCRIPT.format(use=USES[use].replace("\n", "\n    "))
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[1]}"}
     ended = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=environment, check=False
     )
@@ -80,7 +80,7 @@ with open_ledger(Path(sys.argv[1])) as ledger:
         add_set(ledger, f"set-{number:03}")
         print(number, flush=True)
 """
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[1]}"}
     ended = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=environment, check=False
     )

@@ -103,7 +103,7 @@ def sets(server: Server, as_json: bool) -> None:
 @options.server
 @options.as_json
 def delete(set_name: str, yes: bool, server: Server, as_json: bool) -> None:
-    """Delete SET, its raw vector and its releases. What was charged to its budget account stays charged."""
+    """Delete SET, what it holds and its releases. What was charged to its budget account stays charged."""
     if not yes:
         click.confirm(f"Delete the set {set_name} and all its releases?", abort=True, err=True)
     with server.connect() as service:

@@ -21,7 +21,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what g
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("veilset-state"),
     show_default=True,
-    help="State folder: ledger, raw vectors, releases, signing key.",
+    help="State folder: ledger, sets, releases, signing key.",
 )
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; without TLS only a loopback one."

@@ -1,7 +1,7 @@
 """The process and its disk, as far as they do not tell what was uploaded.
 
 prometheus_client's own collector tells too much here: processor seconds grow with every element hashed, and resident
-memory counts the pages of a mapped raw vector that elements have touched. So memory is the process's own (anonymous)
+memory counts pages of mapped files. So memory is the process's own (anonymous)
 pages, which vectors are not, and there is no processor time. A disk fills with uploads, so only whether it is nearly full
 is told.
 """

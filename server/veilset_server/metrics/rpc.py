@@ -5,9 +5,9 @@ from __future__ import annotations
 from veilset_server.metrics.instruments import Instruments
 from veilset_server.rpc.call import Call
 
-UNTIMED = frozenset({"PublishRelease", "DeleteSet"})
-"""They wait for their set while uploads are merged into it, which takes the longer the more these hold. All other unary calls
-wait for a name at most, whose lock nobody holds while it waits for a merge (`veilset_server.locks`)."""
+UNTIMED = frozenset({"PublishRelease", "DeleteSet", "AddBatch"})
+"""The first two take, or wait for, the time of a publish, which grows with what the set holds; the third grows with what is
+sent. All other unary calls wait for a name at most, whose lock is not held while a publish is waited for."""
 
 
 class CallMeter:

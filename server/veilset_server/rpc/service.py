@@ -64,7 +64,7 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         self._plans = plan_shares()
         self._publish_wait_seconds = publish_wait_seconds
         self._turns = KeyedLocks()  # by set: who waits for a busy one must not hold a place
-        self._creations = KeyedLocks()  # of their own: what they wait for is never a merge
+        self._creations = KeyedLocks()  # of their own: what they wait for is never a publish
         self._pending = PendingReleases(use_cases.ledger, use_cases.delivery, use_cases.worker, shares)
 
     def _place(self) -> AbstractContextManager[None]:
