@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.rows import Family, Measured, MissingSome, Ratio, Row, Run, at_least, at_most
 from benchmarks.servers import Sets, folder, own_service
 from benchmarks.stopwatch import timed
-from faults.strace import read_calls, traced
+from harness.strace import read_calls, traced
 from veilset._service.service import Service
 
 PRODUCERS = 16

@@ -11,11 +11,11 @@ from pathlib import Path
 import grpc
 import pytest
 from ledger_copy import read_dead_ledger
-from strace import Call, read_calls, require_strace, traced
 from stricken import Stricken, alive, stricken, wait_for
 
 from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
+from harness.strace import Call, read_calls, require_strace, traced
 from veilset.errors import VeilsetError
 
 KILLED_AT = {
