@@ -20,6 +20,7 @@ class SetDescription:
 
     encoding, privacy: of each release, unless its publish says otherwise.
     owner: name of the principal that created it, for its quota; empty where nobody was asked.
+    count_epsilon: how much of each release's ε buys a noisy count for its capacity; 0 where the declared size is the capacity's.
     """
 
     name: str
@@ -32,6 +33,7 @@ class SetDescription:
     declared_size: int
     shared_seed: bool
     owner: str = ""
+    count_epsilon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,12 @@ def _creations() -> Iterator[tuple[str, BadCall]]:
     yield bad("calibration unknown", "calibration", privacy={"calibration": 99})
     yield bad("elements per user", "elements_per_user", privacy={"elements_per_user": 1001})
     yield bad("min size", "min_size", privacy={"min_size": HUGE})
-    yield from (bad(f"size {size}", "size", size=size) for size in (0, HUGE))
+    yield bad(f"size {HUGE}", "size", size=HUGE)
+    yield bad("size and count epsilon", "count_epsilon", count_epsilon=0.1)
+    counts = (1e-9, -1.0, 64.0, math.nan, math.inf)
+    yield from (bad(f"count epsilon {e}", "count_epsilon", size=0, count_epsilon=e) for e in counts)
+    replace_one = parameters_pb2.ADJACENCY_REPLACE_ONE
+    yield bad("no size under replace-one", "size", size=0, adjacency=replace_one)
     yield bad("scheme unknown", "scheme", scheme=99)
     keyed = parameters_pb2.HASH_SCHEME_BLAKE2B_V1
     yield from (

@@ -25,6 +25,7 @@ STEPS = {
     "ledger.open_upload": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.open_upload"),
     "ledger.finish_upload": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.finish_upload"),
     "ledger.charge_release": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.charge_release"),
+    "ledger.charge_count": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.charge_count"),
     "ledger.mark_release": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.mark_release"),
     "ledger.charge_lost_releases": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.charge_lost_releases"),
     "ledger.raise_budget": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.raise_budget"),

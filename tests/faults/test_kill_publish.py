@@ -109,6 +109,26 @@ def test_a_kill_between_coins_and_charge(
                     assert strike_and_repeat(service, step, when, call), (step, when, call)
 
 
+def test_a_kill_between_count_and_release(
+    tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying
+) -> None:
+    """The count that was charged is the one that the repeated request goes by; none is charged twice."""
+    with stricken(tmp_path, start_redis) as service:
+        with service.process.connect() as client:
+            client.create_set("s", epsilon=1, adjacency="add-remove", encoding="linear", budget_epsilon=20)
+        service.upload("s", "u")
+        for step, when in (("charge_count", "before"), ("charge_count", "after"), ("charge_release", "before")):
+            request_id = f"request-{next(_requests)}"
+            with trying("SIGKILL while publishing"):
+                assert service.strike(f"ledger.{step}", when, partial(service.publish, "s", request_id))
+            before = read_dead_ledger(service.state).charges
+            service.process.start()
+            release = service.publish("s", request_id)
+            assert service.publish("s", request_id).sequence == release.sequence
+            after = service.check_alive().charges
+            assert len(after) - len(before) == (2 if (step, when) == ("charge_count", "before") else 1)
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(900)
 def test_a_kill_at_every_step_of_a_publish(

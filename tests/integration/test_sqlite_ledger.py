@@ -89,6 +89,7 @@ def test_what_a_description_holds_is_known_to_the_ledger() -> None:
             "shared_seed",
         ),
         "owner",
+        "count_epsilon",
     ]
 
 

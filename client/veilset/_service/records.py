@@ -25,6 +25,7 @@ class SetInfo:
     account: str
     declared_size: int
     shared_seed: bool
+    count_epsilon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ def set_info(message: pb.MembershipSet) -> SetInfo:
         account=message.account,
         declared_size=message.declared_size,
         shared_seed=message.shared_seed,
+        count_epsilon=message.count_epsilon,
     )
 
 

@@ -96,10 +96,11 @@ class Service:
         self,
         name: str,
         *,
-        size: int,
+        size: int = 0,
         epsilon: float,
         adjacency: Adjacency | str,
         delta: float = 0.0,
+        count_epsilon: float = 0.0,
         encoding: str = "",
         max_bytes: int = 0,
         max_false_positive_rate: float = 0.0,
@@ -120,7 +121,8 @@ class Service:
     ) -> SetInfo:
         """Create an empty set; the planner chooses the dimensions of its encoding that are not given.
 
-        size: expected number of distinct elements. encoding: "bloom" (default) or "linear"; dimensions: by the names that
+        size: expected number of distinct elements; without one each release is made for a noisy count of its own, which takes
+        count_epsilon (default 0.05) of its ε. encoding: "bloom" (default) or "linear"; dimensions: by the names that
         ``veilset plan`` shows, such as bits and hashes. max_bytes, max_false_positive_rate, min_true_positive_rate: limits
         for the planner, at most one of the two rates; 0 for none. epsilon, delta, adjacency, elements_per_user: what each release
         promises. budget_epsilon: what all releases together may spend (default: one release). key: the secret of a
@@ -162,6 +164,7 @@ class Service:
                 budget_epsilon=budget_epsilon,
                 budget_delta=budget_delta,
                 allow_poor_utility=allow_poor_utility,
+                count_epsilon=count_epsilon,
             )
         return set_info(self._call(self._stub.CreateSet, request).set)
 

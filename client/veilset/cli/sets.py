@@ -13,7 +13,7 @@ from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
 from veilset.cli.spec import FIXED, read_agreed
-from veilset.core.encodings.planning import PlanRequest, evaluate
+from veilset.core.encodings.planning import UNKNOWN_SIZE, PlanRequest, evaluate
 from veilset.core.privacy.budget import amount_text
 
 
@@ -21,6 +21,11 @@ from veilset.core.privacy.budget import amount_text
 @options.set_name
 @options.spec_file("Take what partners agreed on (veilset spec) in place of all the options that it fixes.")
 @options.privacy_unless_spec
+@click.option(
+    "--count-epsilon",
+    type=float,
+    help="Part of ε that buys a noisy count for each release's capacity, where --size is not given.  [default: 0.05]",
+)
 @click.option("--budget-epsilon", type=float, default=0.0, help="ε of all releases together; default: one release.")
 @click.option("--budget-delta", type=float, help="δ of all releases together; default: in step with ε.")
 @click.option("--account", default="", help="Budget account to charge; default: one named after the set.")
@@ -56,6 +61,7 @@ def create(
         if spec is None:
             encoding, dimensions = options.take_dimensions(parameters.pop("encoding"), parameters)
             limits = {name: parameters.pop(name) or 0 for name in ("max_bytes", "max_fpr", "min_tpr")}
+            parameters |= {name: parameters[name] or 0 for name in ("size", "count_epsilon")}
             key = options.read_key_of(parameters["scheme"], key_file)
             created = service.create_set(
                 set_name,
@@ -71,11 +77,13 @@ def create(
             free = {name: value for name, value in parameters.items() if name not in FIXED}
             created = service.create_set_from_spec(set_name, spec, key=key, **free)
         budget = service.budget(set_name)
-    options.warn_of_large_delta(created.privacy.delta, max(created.declared_size, created.privacy.min_size))
+    size = max(created.declared_size or UNKNOWN_SIZE, created.privacy.min_size)
+    options.warn_of_large_delta(created.privacy.delta, size)
     shown = describe(created) | {"budget_epsilon": budget.epsilon_total, "budget_delta": budget.delta_total}
-    expected = evaluate(created.encoding, PlanRequest(created.declared_size, created.privacy))
-    rates = ("capacity", "true_positive_rate", "false_positive_rate", "efficiency")
-    shown |= {name: getattr(expected, name) for name in rates}
+    expected = evaluate(created.encoding, PlanRequest(size, created.privacy))
+    shown |= {name: getattr(expected, name) for name in ("true_positive_rate", "false_positive_rate", "efficiency")}
+    if created.declared_size:
+        shown["capacity"] = expected.capacity
     emit(shown, as_json, lines(shown))
 
 
@@ -130,5 +138,6 @@ def describe(info: SetInfo) -> dict[str, object]:
         "elements_per_user": info.privacy.elements_per_user,
         "min_size": info.privacy.min_size,
         "declared_size": info.declared_size,
+        "count_epsilon": info.count_epsilon,
         "account": info.account,
     }

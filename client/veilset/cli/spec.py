@@ -28,13 +28,14 @@ FIXED = (
     "max_bytes",
     "max_fpr",
     "min_tpr",
+    "count_epsilon",
     "normalization",
     "scheme",
     "seed",
 )
 """Options of a command that a spec takes the place of; --size may differ from it."""
 
-_NEEDED = ("size", "epsilon", "adjacency")
+_NEEDED = ("epsilon", "adjacency")
 _GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 _path = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 

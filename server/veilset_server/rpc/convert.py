@@ -31,6 +31,7 @@ def set_message(description: SetDescription) -> pb.MembershipSet:
         created_at_us=description.created_at_us,
         declared_size=description.declared_size,
         shared_seed=description.shared_seed,
+        count_epsilon=description.count_epsilon,
     )
 
 

@@ -247,4 +247,5 @@ def _set_request(request: pb.CreateSetRequest) -> SetRequest:
         budget_epsilon=request.budget_epsilon,
         budget_delta=request.budget_delta if request.HasField("budget_delta") else None,
         allow_poor_utility=request.allow_poor_utility,
+        count_epsilon=request.count_epsilon,
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from veilset.core.params import Adjacency, PrivacyParameters, check_delta, check_epsilon
 from veilset.core.privacy.budget import charge_of
-from veilset.core.privacy.counts import CountNoise, calibrate_count, integer_noise
+from veilset.core.privacy.counts import CountNoise, calibrate_count, exact_count, integer_noise
 from veilset.core.release.header import NoisyCount
 from veilset.errors import InvalidInput
 from veilset_server.records import Charge, SetDescription
@@ -44,14 +45,37 @@ def count_noise(description: SetDescription, purchase: CountPurchase) -> CountNo
 
 def noisy_count(digests: int, noise: CountNoise, drawn: int) -> NoisyCount:
     """``digests`` with noise. drawn: a uniform 64-bit integer."""
-    return NoisyCount(
-        value=digests + integer_noise(noise, drawn),
-        mechanism=str(noise.mechanism),
-        scale=noise.scale,
-        sensitivity=noise.sensitivity,
-        epsilon=noise.epsilon,
-        delta=noise.delta,
-    )
+    return counted(digests + integer_noise(noise, drawn), noise)
+
+
+DEFAULT_COUNT_EPSILON = 0.05
+_SURE = 20.7
+"""Scales of noise that a count falls short by with probability e^-20.7 / 2 = 5·10^-10."""
+
+
+def capacity_noise(privacy: PrivacyParameters, count_epsilon: float) -> tuple[PrivacyParameters, CountNoise]:
+    """What the vector promises once ``count_epsilon`` of its ε has bought a count, and that count's noise (δ = 0).
+
+    Raises InvalidInput where too little is left, or under replace-one, where the size is public and has to be declared.
+    """
+    if privacy.adjacency is not Adjacency.ADD_REMOVE:
+        raise InvalidInput("size", f"given under {privacy.adjacency}, where it is public")
+    if not count_epsilon < privacy.epsilon:
+        raise InvalidInput(
+            "count_epsilon", f"below epsilon ({privacy.epsilon:g}), which it is a part of", count_epsilon
+        )
+    noise = exact_count(count_epsilon, privacy.elements_per_user)
+    return replace(privacy, epsilon=float(Decimal(repr(privacy.epsilon)) - Decimal(repr(count_epsilon)))), noise
+
+
+def counted(value: int, noise: CountNoise) -> NoisyCount:
+    """A header's count of this value."""
+    return NoisyCount(value, str(noise.mechanism), noise.scale, noise.sensitivity, noise.epsilon, noise.delta)
+
+
+def sure_capacity(count: NoisyCount) -> int:
+    """A number of elements that is not below the true one, but for a chance of 5·10^-10; at least 1."""
+    return max(1, count.value + math.ceil(_SURE * count.scale))
 
 
 def price(privacy: PrivacyParameters, noise: CountNoise | None = None) -> Charge:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from veilset.core.encodings import find_encoding
 from veilset.core.encodings.interface import Parameters
-from veilset.core.encodings.planning import PlanRequest
-from veilset.core.params import PrivacyParameters, check_epsilon
-from veilset.core.privacy.budget import format_delta
-from veilset.core.privacy.counts import CountNoise
+from veilset.core.encodings.planning import UNKNOWN_SIZE, PlanRequest
+from veilset.core.params import MAX_SIZE, PrivacyParameters, check_epsilon
+from veilset.core.privacy.budget import charge_of, format_delta
+from veilset.core.privacy.counts import CountNoise, exact_noise
 from veilset.core.release.header import NoisyCount, ReleaseHeader
 from veilset.core.release.signing import open_manifest
 from veilset.errors import FailedPrecondition, InvalidInput, VeilsetError
@@ -30,7 +30,15 @@ from veilset_server.state.budget_refusal import budget_exceeded
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
 from veilset_server.usecases.compaction import Compactor
-from veilset_server.usecases.counting import CountPurchase, count_noise, noisy_count, price
+from veilset_server.usecases.counting import (
+    CountPurchase,
+    capacity_noise,
+    count_noise,
+    counted,
+    noisy_count,
+    price,
+    sure_capacity,
+)
 from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.sets import check_length, within
 
@@ -55,16 +63,33 @@ class PublishRequest:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How one release is made. privacy: as it is charged and stated, δ = 0 where it holds so."""
+    """How one release is made. privacy: as it is charged and stated, δ = 0 where it holds so. counts_first: the noise is of a
+    count that is charged before the vector is drawn, whose capacity follows from it."""
 
     encoding: Parameters
     privacy: PrivacyParameters
     noise: CountNoise | None
+    capacity: int
+    counts_first: bool = False
 
     @property
     def charge(self) -> Charge:
         """What it costs, its count included."""
         return price(self.privacy, self.noise)
+
+    def resized(self, count: NoisyCount, max_bits: int) -> Terms:
+        """For the capacity that a count allows: its vector is as long as that asks, or as the service allows. Never refuses."""
+
+        def parameters(capacity: int) -> Parameters:
+            return self.encoding.resized(self.privacy, made_for=self.capacity, capacity=capacity)
+
+        least, most = 1, min(sure_capacity(count), MAX_SIZE)
+        if 8 * parameters(most).vector_bytes <= max_bits:
+            least = most
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (middle, most) if 8 * parameters(middle).vector_bytes <= max_bits else (least, middle)
+        return replace(self, encoding=parameters(least), capacity=least)
 
 
 def make_terms(description: SetDescription, request: PublishRequest, max_bits: int) -> Terms:
@@ -72,7 +97,16 @@ def make_terms(description: SetDescription, request: PublishRequest, max_bits: i
     privacy = description.privacy
     if request.epsilon:
         privacy = replace(privacy, epsilon=check_epsilon("epsilon", request.epsilon))
-    encoding, size = description.encoding, description.declared_size
+    counts_first = bool(description.count_epsilon)
+    noise: CountNoise | None
+    if counts_first:
+        if request.count is not None:
+            raise InvalidInput("count", "absent: each release of this set has one, for its capacity")
+        privacy, noise = capacity_noise(privacy, description.count_epsilon)
+    else:
+        noise = count_noise(description, request.count) if request.count is not None else None
+    encoding = description.encoding
+    size = description.declared_size or max(UNKNOWN_SIZE, privacy.min_size)
     if request.encoding:
         family = find_encoding(request.encoding)
         if request.dimensions:
@@ -83,8 +117,7 @@ def make_terms(description: SetDescription, request: PublishRequest, max_bits: i
         capacity = encoding.capacity_for(size)
         encoding = encoding.resized(privacy, made_for=capacity, capacity=capacity)
     check_length(encoding, max_bits)
-    noise = count_noise(description, request.count) if request.count is not None else None
-    return Terms(encoding, encoding.charged(privacy), noise)
+    return Terms(encoding, encoding.charged(privacy), noise, encoding.capacity_for(size), counts_first)
 
 
 class Publishing:
@@ -157,18 +190,37 @@ class Publishing:
         description = stored.description
         if not self._runs.holds_any(stored.set_id):
             raise FailedPrecondition(f"set {description.name}: no finished upload; finish one before publishing")
-        self._refuse(description, terms.charge)
-        return self._draw(stored, request_id, self._ledger.next_sequence(description.name), terms)
+        bought = self._ledger.find_count(stored.set_id, request_id) if terms.counts_first else None
+        self._refuse(description, terms.charge if bought is None else price(terms.privacy))
+        count = None
+        if terms.counts_first and terms.noise is not None:
+            # From here on nothing is refused for what the count says: a refusal that costs nothing would tell it anew each time.
+            count = counted(self._buy_count(stored, request_id, terms.noise) if bought is None else bought, terms.noise)
+            terms = terms.resized(count, self._max_bits)
+        return self._draw(stored, request_id, self._ledger.next_sequence(description.name), terms, count)
 
-    def _draw(self, stored: StoredSet, request_id: str, sequence: int, terms: Terms) -> StoredRelease:
-        """From the first noise to the charge."""
+    def _buy_count(self, stored: StoredSet, request_id: str, noise: CountNoise) -> int:
+        """Draw, charge and store the noisy number of digests, in one commit."""
+        description = stored.description
+        with self._runs.sorted_chunks(stored.set_id) as chunks:
+            held = sum(map(len, chunks))
+        value = held + exact_noise(noise, self._entropy.keystream())
+        with self._account_locks[description.account]:
+            sequence = self._ledger.charge_count(stored.set_id, request_id, Charge(*charge_of(noise)), value)
+            self._guard.record(description.name, sequence, self._ledger.get_account(description.account))
+        return value
+
+    def _draw(
+        self, stored: StoredSet, request_id: str, sequence: int, terms: Terms, count: NoisyCount | None
+    ) -> StoredRelease:
+        """From the first noise to the charge. count: where it has been bought already."""
         description = stored.description
         stream = self._entropy.keystream()
-        drawn = int.from_bytes(stream(8), "little") if terms.noise is not None else 0
+        drawn = int.from_bytes(stream(8), "little") if terms.noise is not None and count is None else 0
         chunk_sha256: list[bytes] = []
         held = 0
 
-        def counted(chunks: Iterator[NDArray[np.uint64]]) -> Iterator[NDArray[np.uint64]]:
+        def tallied(chunks: Iterator[NDArray[np.uint64]]) -> Iterator[NDArray[np.uint64]]:
             nonlocal held
             for chunk in chunks:
                 held += len(chunk)
@@ -180,9 +232,10 @@ class Publishing:
                 yield piece
 
         with self._runs.sorted_chunks(stored.set_id) as chunks:
-            pieces = hashed(terms.encoding.encode(counted(chunks), stream))
+            pieces = hashed(terms.encoding.encode(tallied(chunks), stream))
             self._artefacts.write(stored.set_id, sequence, pieces, terms.encoding.vector_bytes)
-        count = noisy_count(held, terms.noise, drawn) if terms.noise is not None else None
+        if terms.noise is not None and count is None:
+            count = noisy_count(held, terms.noise, drawn)
         try:
             with self._account_locks[description.account]:
                 return self._commit(stored, request_id, sequence, terms, tuple(chunk_sha256), count)
@@ -200,7 +253,7 @@ class Publishing:
         chunk_sha256: tuple[bytes, ...],
         count: NoisyCount | None,
     ) -> StoredRelease:
-        description, charge = stored.description, terms.charge
+        description, charge = stored.description, price(terms.privacy) if terms.counts_first else terms.charge
         account = self._ledger.get_account(description.account)
         header = ReleaseHeader(
             set_name=description.name,
@@ -209,7 +262,7 @@ class Publishing:
             encoding=terms.encoding,
             privacy=terms.privacy,
             normalization=description.normalization,
-            capacity=terms.encoding.capacity_for(description.declared_size),
+            capacity=terms.capacity,
             created_at_us=self._clock.now_us(),
             chunk_sha256=chunk_sha256,
             total_nano_epsilon=account.spent_nano_epsilon + charge.nano_epsilon,
@@ -240,12 +293,17 @@ class Publishing:
             raise budget_exceeded(account, charge)
 
 
+def _is_alike(made: Parameters, terms: Terms) -> bool:
+    """Whether a release's encoding is that of the terms; its length may be a count's."""
+    return made.encoding == terms.encoding.encoding if terms.counts_first else made == terms.encoding
+
+
 def _check_repeats(release: StoredRelease, terms: Terms) -> None:
     made, noise = open_manifest(release.manifest), terms.noise
     bought = None if made.count is None else (made.count.epsilon, made.count.delta)
     if bought != (None if noise is None else (noise.epsilon, noise.delta)):
         was = "without a count" if bought is None else f"with a count of epsilon {bought[0]:g} and delta {bought[1]:g}"
-    elif (made.privacy, made.encoding) != (terms.privacy, terms.encoding):
+    elif made.privacy != terms.privacy or not _is_alike(made.encoding, terms):
         was = f"with epsilon {made.privacy.epsilon:g} and encoding {made.encoding.encoding}, {made.encoding}"
     else:
         return

@@ -9,7 +9,14 @@ from fractions import Fraction
 
 from veilset.core.encodings import DEFAULT_ENCODING, find_encoding
 from veilset.core.encodings.interface import Parameters
-from veilset.core.encodings.planning import MINIMUM_EFFICIENCY, Plan, PlanRequest, evaluate, objective_of
+from veilset.core.encodings.planning import (
+    MINIMUM_EFFICIENCY,
+    UNKNOWN_SIZE,
+    Plan,
+    PlanRequest,
+    evaluate,
+    objective_of,
+)
 from veilset.core.params import (
     MAX_BUDGET_EPSILON,
     HashParameters,
@@ -27,6 +34,7 @@ from veilset_server.records import SetDescription, StoredSet
 from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
+from veilset_server.usecases.counting import DEFAULT_COUNT_EPSILON, capacity_noise
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.rollback import RollbackGuard
 
@@ -54,6 +62,23 @@ class SetRequest:
     budget_delta: float | None = None
     allow_poor_utility: bool = False
     owner: str = ""
+    count_epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.size and self.count_epsilon:
+            raise InvalidInput(
+                "count_epsilon", "absent where size is given: the capacity follows from the one or the other"
+            )
+
+    @property
+    def planned(self) -> tuple[int, PrivacyParameters, float]:
+        """The size and the promise that the vector is planned for, and the part of ε that buys its capacity. Without a size
+        that is a noisy count at each publish. Raises InvalidInput."""
+        if self.size:
+            return self.size, self.privacy, 0.0
+        count_epsilon = self.count_epsilon or DEFAULT_COUNT_EPSILON
+        size = max(UNKNOWN_SIZE, self.privacy.min_size)
+        return size, capacity_noise(self.privacy, count_epsilon)[0], count_epsilon
 
     @property
     def account_name(self) -> str:
@@ -133,6 +158,7 @@ class Sets:
             declared_size=request.size,
             shared_seed=request.seed is not None,
             owner=request.owner,
+            count_epsilon=request.planned[2],
         )
         self._refuse_smaller_account(request)
         budget = to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon)
@@ -141,15 +167,16 @@ class Sets:
 
     def _plan(self, request: SetRequest) -> Plan:
         family = find_encoding(request.encoding or DEFAULT_ENCODING)
+        size, privacy, _ = request.planned
         wanted = PlanRequest(
-            request.size,
-            request.privacy,
+            size,
+            privacy,
             max_bytes=request.max_bytes or None,
             objective=objective_of(request.max_false_positive_rate, request.min_true_positive_rate),
             min_efficiency=0.0 if request.allow_poor_utility else MINIMUM_EFFICIENCY,
         )
         if request.dimensions:
-            return evaluate(family.calibrate(request.privacy, request.dimensions), wanted)
+            return evaluate(family.calibrate(privacy, request.dimensions), wanted)
         return family.plan(within(wanted, self._limits.max_bits))
 
     def _refuse_smaller_account(self, request: SetRequest) -> None:

@@ -24,6 +24,9 @@ MINIMUM_EFFICIENCY = 0.05
 DEFAULT_BITS_PER_ELEMENT = 64
 """The limit of a search where none is given."""
 
+UNKNOWN_SIZE = 100_000
+"""What a set is planned for whose size was not declared: its releases are made for noisy counts of their own."""
+
 MAX_VECTOR_BITS = 1 << 40
 SMALLEST_EPSILON = 1e-9
 _LEAST_BITS = 8

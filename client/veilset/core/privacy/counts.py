@@ -20,6 +20,7 @@ room for it. The factor e^ε is why no count is calibrated for more than ε = 16
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -43,6 +44,8 @@ RANDOM_INTEGERS = 1 << 64
 
 MAX_UNASKED_DELTA = 1e-10
 """A δ of 0 is asked for and the grid's cost charged, up to this; beyond it the caller has to ask for it."""
+
+LEAST_EXACT_EPSILON = 1e-4
 
 _BISECTIONS = 200
 
@@ -114,6 +117,38 @@ def integer_noise(noise: CountNoise, random_integer: int) -> int:
         tail = Decimal(2 * mirrored + 1) / (2 * RANDOM_INTEGERS)
     size = nearest_integer(noise.mechanism, Decimal(noise.scale), tail)
     return -size if random_integer < RANDOM_INTEGERS // 2 else size
+
+
+def exact_count(epsilon: float, sensitivity: int) -> CountNoise:
+    """The noise of a count that is ε-private with δ = 0: `exact_noise`, the two-sided geometric law, Laplace's on integers.
+
+    epsilon: in (0, 64], at least 10^-4 for each of ``sensitivity``, as noise takes about Δ/ε random integers to draw. Raises
+    InvalidInput.
+    """
+    check_integer("sensitivity", sensitivity, 1, MAX_SENSITIVITY)
+    least = LEAST_EXACT_EPSILON * sensitivity
+    if check_epsilon("count_epsilon", epsilon) < least:
+        raise InvalidInput("count_epsilon", f"at least {least:g}", epsilon)
+    return CountNoise(CountMechanism.LAPLACE, sensitivity / epsilon, sensitivity, epsilon, 0.0)
+
+
+def exact_noise(noise: CountNoise, random_bytes: Callable[[int], bytes | bytearray | memoryview]) -> int:
+    """Noise of `exact_count`: the difference of two geometric numbers, each of how many 64-bit integers in a row are below T.
+
+    T is the smallest integer with T/2^64 >= e^(-ε/Δ), so that neighbouring counts differ in probability by at most e^(ε/Δ): pure
+    ε. The noise's law is the same whatever is counted, and so is the time that it takes.
+    """
+    with decimal_digits(60):
+        decay = (-Decimal(repr(noise.epsilon)) / noise.sensitivity).exp().next_plus()
+        threshold = min(math.ceil(decay * RANDOM_INTEGERS), RANDOM_INTEGERS - 1)
+
+    def run() -> int:
+        length = 0
+        while int.from_bytes(random_bytes(8), "little") < threshold:
+            length += 1
+        return length
+
+    return run() - run()
 
 
 def grid_delta(scale: float, epsilon: float) -> float:

@@ -6,10 +6,11 @@ import hashlib
 import sqlite3
 
 from veilset.core.params import check_integer, check_name
-from veilset.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound
+from veilset.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound, StateCorrupted
 from veilset_server.records import Account, Charge, ReleaseState, StoredRelease
 from veilset_server.state.ledger.budgets import ChargeEntry, append_charge, check_fits, read_account
-from veilset_server.state.ledger.seals import Row
+from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.ledger.seals import Row, seal
 from veilset_server.state.ledger.sets import read_set_by_id
 
 MAX_SEQUENCE = 1 << 62
@@ -74,6 +75,38 @@ def charge_release(
     position = append_charge(transaction, account, charge, entry)
     values = (position, str(release.state), release.manifest)
     transaction.execute("INSERT INTO releases (position, state, manifest) VALUES (?, ?, ?)", values)
+
+
+SELECT_COUNTS = "SELECT position, set_id, request_id, value, seal FROM counts"
+
+
+def charge_count(
+    transaction: sqlite3.Connection, set_id: int, request_id: str, charge: Charge, value: int, at_us: int
+) -> int:
+    """Charge a noisy count and keep it, under a sequence of its own, which is returned. Errors as `SqliteLedger.charge_count`."""
+    description = read_set_by_id(transaction, set_id).description
+    if find_count(transaction, set_id, request_id) is not None:
+        raise AlreadyExists("count: this request id bought one already", field="request_id")
+    sequence = next_sequence(transaction, description.name)
+    account = read_account(transaction, description.account)
+    entry = ChargeEntry(description.name, sequence, None, None, None, "count", at_us)
+    row = (append_charge(transaction, account, charge, entry), set_id, request_id, value)
+    transaction.execute("INSERT INTO counts VALUES (?, ?, ?, ?, ?)", (*row, seal(*row)))
+    return sequence
+
+
+def find_count(transaction: sqlite3.Connection, set_id: int, request_id: str) -> int | None:
+    """The count that a request bought, if any. Raises StateCorrupted."""
+    query = f"{SELECT_COUNTS} WHERE set_id = ? AND request_id = ?"
+    row = transaction.execute(query, (set_id, request_id)).fetchone()
+    return None if row is None else count_from_row(row)
+
+
+def count_from_row(row: Row) -> int:
+    """The value in a row of `SELECT_COUNTS`. Raises StateCorrupted."""
+    if seal(*row[:-1]) != row[-1]:
+        raise StateCorrupted(f"{LEDGER_NAME}: the row of count {row[0]} is damaged", file=LEDGER_NAME)
+    return int(row[3])
 
 
 def charge_lost(

@@ -164,6 +164,19 @@ STATEMENTS = (
         state TEXT NOT NULL CHECK (state IN ('pending', 'published', 'expired', 'lost')),
         manifest BLOB NOT NULL
     ) STRICT""",
+    # Noisy counts that releases were made by; each has a charge of its own, before the release's.
+    """CREATE TABLE counts (
+        position INTEGER PRIMARY KEY REFERENCES charges (position),
+        set_id INTEGER NOT NULL REFERENCES sets (set_id),
+        request_id TEXT NOT NULL,
+        value INTEGER NOT NULL,
+        seal BLOB NOT NULL,
+        UNIQUE (set_id, request_id)
+    ) STRICT""",
+    """CREATE TRIGGER counts_not_changed BEFORE UPDATE ON counts
+        BEGIN SELECT RAISE(ABORT, 'counts cannot be changed'); END""",
+    """CREATE TRIGGER counts_not_deleted BEFORE DELETE ON counts
+        BEGIN SELECT RAISE(ABORT, 'counts cannot be deleted'); END""",
     "CREATE INDEX releases_by_state ON releases (state, position)",
     """CREATE TRIGGER releases_keep_their_manifest BEFORE UPDATE OF position, manifest ON releases
         BEGIN SELECT RAISE(ABORT, 'a release keeps its manifest'); END""",

@@ -306,6 +306,19 @@ class SqliteLedger:
             now_us = self._clock.now_us()
             ledger_releases.charge_release(transaction, release, account, charge, expected_spent, now_us)
 
+    def charge_count(self, set_id: int, request_id: str, charge: Charge, value: int) -> int:
+        """Commit a noisy count with its charge; returns the sequence that it takes.
+
+        Raises NotFound (the set was deleted), BudgetExceeded, AlreadyExists (the request bought one already).
+        """
+        with self._file.transaction() as transaction:
+            return ledger_releases.charge_count(transaction, set_id, request_id, charge, value, self._clock.now_us())
+
+    def find_count(self, set_id: int, request_id: str) -> int | None:
+        """The noisy count that a request bought, if any."""
+        with self._file.transaction() as transaction:
+            return ledger_releases.find_count(transaction, set_id, request_id)
+
     def charge_lost_releases(
         self, set_name: str, last_sequence: int, account: str, charge: Charge, reason: str, operations: int = 0
     ) -> Account:

@@ -31,6 +31,7 @@ from veilset_server.state.ledger.contents import (
     run_from_row,
     small_from_row,
 )
+from veilset_server.state.ledger.releases import SELECT_COUNTS, count_from_row
 from veilset_server.state.ledger.seals import Row, Value, first_link, next_link
 from veilset_server.state.ledger.sets import SELECT_SETS, set_from_row
 from veilset_server.state.ledger.uploads import SELECT_UPLOADS, upload_from_row
@@ -69,6 +70,7 @@ def verify_ledger(transaction: sqlite3.Connection, path: Path, ledger_id: str) -
         (SELECT_UPLOADS, upload_from_row),
         (SELECT_RUNS, run_from_row),
         (SELECT_SMALL, small_from_row),
+        (SELECT_COUNTS, count_from_row),
     )  # finished ids, of which there are many, are checked when one is asked for
     for query, from_row in tables:
         for row in transaction.execute(query):
