@@ -26,7 +26,7 @@ PEOPLE = ["alice@example.com", "bob@example.com", "carol@example.com"]
 EMAIL = ("--column", "email")
 PROMISE = ("--size", "500", "--epsilon", "4", "--adjacency", "add-remove", "--delta", "1e-9")
 READ = {
-    "trailblank.csv": (EMAIL, PEOPLE, "1 empty lines, rows or values skipped"),
+    "trailblank.csv": (EMAIL, PEOPLE, "1 empty line, row or value skipped"),
     "nulls.csv": (EMAIL, ["\\N", "NULL", PEOPLE[0]], "warning: 2 elements look like missing values"),
     "pgdump.tsv": (
         (*EMAIL, "--delimiter", "\\t", "--no-quotes"),

@@ -49,7 +49,7 @@ def test_a_secret_in_the_environment_is_for_keyed_sets_only(
         ]
         done = {step[0]: veilset_here(*step, settings=settings) for step in steps}
         assert [finished for finished in done.values() if finished.code] == []
-        assert done["add"].err == "veilset: 1 empty lines, rows or values skipped\n"
+        assert done["add"].err == "veilset: 1 empty line, row or value skipped\n"
     keyed = f"{set_name}-{HashScheme.BLAKE2B}"
     del settings["VEILSET_KEY_FILE"]
     for step in (("add", keyed, tmp_path / "list.txt"), ("query", keyed, "one")):

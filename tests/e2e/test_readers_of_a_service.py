@@ -101,7 +101,7 @@ def test_the_page_about_readers_works_as_it_stands(
         for line in ran:
             arguments = shlex.split(line.replace("URL", service.redis).replace("HEX", service.public_key))[1:]
             done = run(*arguments, cwd=tmp_path)
-            skipped = "veilset: 1 empty lines, rows or values skipped\n" if "people.csv" in line else ""
+            skipped = "veilset: 1 empty line, row or value skipped\n" if "people.csv" in line else ""
             assert (done.code, done.err) == (0, skipped), line
         connection.delete_set("customers")
         connection.delete_set("ours")

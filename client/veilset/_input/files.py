@@ -110,6 +110,5 @@ def _check_used(chosen: str, form: FileForm, name: str) -> None:
 
 def _count_null_like(block: PackedElements) -> int:
     """How many elements are written as programs write a missing value."""
-    lengths = block.ends - block.starts
-    short = block.select((lengths >= 2) & (lengths <= 4))
-    return sum(element in _NULL_LIKE for element in short)
+    short = block.ends - block.starts <= 4
+    return sum(element in _NULL_LIKE for element in block.select(short)) if short.any() else 0

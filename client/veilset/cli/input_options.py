@@ -77,9 +77,10 @@ skip_invalid = click.option(
 def report(tally: Tally, invalid: int = 0) -> None:
     """On standard error: what was skipped, and what looks as if it should have been."""
     if tally.empty:
-        click.echo(f"veilset: {tally.empty} empty lines, rows or values skipped", err=True)
+        what = "empty line, row or value" if tally.empty == 1 else "empty lines, rows or values"
+        click.echo(f"veilset: {tally.empty} {what} skipped", err=True)
     if invalid:
-        click.echo(f"veilset: {invalid} invalid elements skipped", err=True)
+        click.echo(f"veilset: {invalid} invalid element{'' if invalid == 1 else 's'} skipped", err=True)
     if tally.uuids:
         click.echo(
             f"veilset: {tally.uuids} UUIDs taken as text, such as 123e4567-e89b-12d3-a456-426614174000", err=True
