@@ -62,7 +62,7 @@ def _parquet(path: str, column: str, kind: str) -> Iterator[Any]:  # noqa: ARG00
             check_pages(file, chunk, path)
             for batch in table.iter_batches(_rows(path, chunk, group, column), [group], [column]):
                 array = batch.column(batch.schema.names.index(column))
-                yield array.cast(_uuid_type()) if uuids and not is_uuid(array.type) else array
+                yield _as_uuids(array) if uuids and not is_uuid(array.type) else array
 
 
 def _leaves(kind: Any) -> int:
@@ -84,10 +84,11 @@ def _rows(path: str, chunk: Any, group: int, column: str) -> int:
     return _ROWS if values is None else rows_at_a_time(values)
 
 
-def _uuid_type() -> Any:
+def _as_uuids(array: Any) -> Any:
+    """What older pyarrow reads as 16 bytes each."""
     import pyarrow
 
-    return pyarrow.uuid()
+    return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), array)
 
 
 def _arrow(path: str, column: str, kind: str) -> Iterator[Any]:
