@@ -20,6 +20,7 @@ from harness.raw_calls import RawUpload, open_upload
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
 from veilset.errors import BudgetExceeded, NotFound
+from veilset_server.rpc.call import label_of
 from veilset_server.rpc.server import served_methods
 
 ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yaml"
@@ -63,7 +64,7 @@ def test_calls_are_counted_by_method_and_status(measured: ServiceProcess) -> Non
     assert value(found, "veilset_rpc_handled_total", method="PublishRelease", code="FAILED_PRECONDITION") == 1
     assert value(found, "veilset_rpc_handled_total", method="GetSet", code="NOT_FOUND") >= 1
     assert value(found, "veilset_rpc_handled_total", method="other", code="UNIMPLEMENTED") == 1
-    assert value(found, "veilset_rpc_started_total", method="AddBatch") == 1
+    assert value(found, "veilset_rpc_started_total", method="AddElements") == 1
     assert value(found, "veilset_rpc_duration_seconds_count", method="CreateSet") == 1
     assert value(found, "veilset_rpc_duration_seconds_sum", method="CreateSet") > 0
     assert "secret-text" not in scrape_text(measured.metrics)
@@ -170,7 +171,11 @@ def test_what_an_alert_counts_is_there_before_it_happens(measured: ServiceProces
     found = scrape(measured.metrics)
     for name, conditions in selectors:
         wanted = {label: options.split("|") for label, options in re.findall(r'(\w+)=~?"([^"]*)"', conditions)}
-        methods = [{"method": method.rpartition("/")[2]} for method in served_methods()] if "code" in wanted else [{}]
+        methods = (
+            [{"method": label_of(method.rpartition("/")[2])} for method in served_methods()]
+            if "code" in wanted
+            else [{}]
+        )
         for labels in (
             {**method, **dict(zip(wanted, values, strict=True))}
             for method in methods

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from veilset._service.endpoint import is_loopback
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound, VeilsetError
 from veilset_server.ports import Anchor, ReleaseStore
+from veilset_server.rpc.call import label_of
 from veilset_server.rpc.call_log import CallLog
 from veilset_server.rpc.port_watch import end_process
 from veilset_server.rpc.serving import CallObserver
@@ -66,7 +67,9 @@ class Monitoring:
 
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
-        self._instruments = Instruments(registry, sorted({method.rpartition("/")[2] for method in self._methods}))
+        self._instruments = Instruments(
+            registry, sorted({label_of(method.rpartition("/")[2]) for method in self._methods})
+        )
         self.observers.append(CallMeter(self._instruments))
         if self._port_lost.exists():
             self._instruments.port_lost_at.set(self._port_lost.stat().st_mtime)

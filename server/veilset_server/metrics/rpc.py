@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from veilset_server.metrics.instruments import Instruments
-from veilset_server.rpc.call import Call
+from veilset_server.rpc.call import UPLOAD, Call
 
-UNTIMED = frozenset({"PublishRelease", "DeleteSet", "AddBatch"})
-"""The first two take, or wait for, the time of a publish, which grows with what the set holds; the third grows with what is
-sent. All other unary calls wait for a name at most, whose lock is not held while a publish is waited for."""
+UNTIMED = frozenset({"PublishRelease", "DeleteSet", UPLOAD})
+"""The first two take, or wait for, the time of a publish, which grows with what the set holds; an upload's grows with what is
+sent, also where it is one call. All other unary calls wait for a name at most, whose lock is not held while a publish is waited
+for."""
 
 
 class CallMeter:
@@ -27,7 +28,7 @@ class CallMeter:
 
     def ended(self, call: Call) -> None:
         """One less. How long a stream was open tells how much came through it, so only unary calls are timed,
-        and of them those that wait for no set."""
+        and of them those that bring no elements and wait for no set."""
         self._instruments.calls_handled.labels(call.label, call.code.name).inc()
         if call.streaming:
             self._instruments.open_streams.labels(call.label).dec()

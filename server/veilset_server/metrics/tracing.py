@@ -2,7 +2,7 @@
 
 A span tells the method, its status, and the set's name once the service has confirmed by an OK that there is such a set:
 until then the name is the caller's text and may be anything. It holds no element, no count, no message. The span of a
-stream ends with its first answer, as the length of an upload would tell its size.
+stream ends with its first answer, and that of an upload has no length at all, as it would tell the upload's size.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import grpc
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from veilset_server.rpc.call import Call
+from veilset_server.rpc.call import UPLOAD, Call
 
 KNOWN_NAMES = 10_000
 EXPORT_SECONDS = 5
@@ -81,7 +81,7 @@ class CallTracer:
         span.set_attribute("rpc.grpc.status_code", int(code.value[0]))
         if code is not grpc.StatusCode.OK:
             span.set_status(trace.StatusCode.ERROR)
-        span.end()
+        span.end(span.start_time if call.label == UPLOAD and isinstance(span, ReadableSpan) else None)
 
     def _confirm(self, name: str) -> None:
         with self._lock:

@@ -34,13 +34,21 @@ DRAIN_PATIENCE_SECONDS = 0.1
 """How long a stream may wait for its producer once the service stops: a message under way still comes."""
 
 
+UPLOAD = "AddElements"
+
+
+def label_of(method: str) -> str:
+    """What observers call a method. Uploads have one name: whether one came as a stream or in one call tells about its size."""
+    return UPLOAD if method == "AddBatch" else method
+
+
 class CallOver(Exception):
     """The call has ended, by whatever side: there is nobody to answer, and nothing more to do."""
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """One call. ``label`` is its method's name if that is known, else "other"; ``metadata`` is what the caller sent.
+    """One call. ``label`` is its method's name (`label_of`) if that is known, else "other"; ``metadata`` is what the caller sent.
 
     streams: whether its caller sends messages without a fixed number. set_name: as the caller gave it, so no more than a claim;
     None before the first message. key: whose share of the service it takes. code, reason: how it ended; reason is "" unless an

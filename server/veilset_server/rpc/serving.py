@@ -21,7 +21,7 @@ from veilset.errors import InvalidInput, LimitExceeded, PermissionDenied, Unavai
 from veilset_server.error_places import error_places
 from veilset_server.limits import exceeded
 from veilset_server.rpc.allowances import PUBLIC_CALLS, Allowances
-from veilset_server.rpc.call import Call, CallOver, OpenCalls
+from veilset_server.rpc.call import Call, CallOver, OpenCalls, label_of
 from veilset_server.rpc.credentials import Connection, Credentials, connection_of, refusal
 from veilset_server.rpc.peer import is_inside
 from veilset_server.rpc.permissions import Permission, Public, check_role, check_sets, named_sets, permission
@@ -146,7 +146,7 @@ class Serving(grpc.ServerInterceptor):
         known = handler is not None and details.method in self._methods
         return Call(
             service=service if known else OTHER,
-            label=name if known else OTHER,
+            label=label_of(name) if known else OTHER,
             streaming=handler is not None and (handler.request_streaming or handler.response_streaming),
             metadata=tuple(details.invocation_metadata or ()),
             context=context,
