@@ -101,7 +101,7 @@ def test_remote_answers_the_same(
         assert (far.code, far.out, far.err) == (0, near.out, "")
     assert len(near.out.splitlines()) == len(ASKED)
     help_text = " ".join(veilset_here("query", "--help").out.split())
-    assert "Redis then sees what is asked, and its bits cannot be checked" in help_text
+    assert "Redis then sees what is asked, and its bytes cannot be checked" in help_text
     library.open(valkey_url, set_name).save(tmp_path / "saved")
     refusals = {
         ("--remote", "--cache-dir", str(tmp_path), "--redis", valkey_url): "cache-dir",
