@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core.elements.hashing import digests, pack_digests, sorted_distinct, unpack_digests
+from veilset.core.elements.hashing import digest_one, digests, pack_digests, sorted_distinct, unpack_digests
 from veilset.core.params import MAX_SEED, HashScheme
 from veilset.errors import InvalidInput
 
@@ -189,3 +189,13 @@ def test_packed_digests_come_back(packed: bytes) -> None:
     hashed = unpack_digests(packed)
     assert hashed.tolist() == [value for (value,) in struct.iter_unpack("<Q", packed)]
     assert pack_digests(hashed) == packed
+
+
+@pytest.mark.parametrize(("scheme", "key"), [(HashScheme.MMH3, None), (HashScheme.BLAKE2B, b"k" * 32)])
+def test_the_digest_of_one_is_that_of_many(scheme: HashScheme, key: bytes | None) -> None:
+    """Of digests with the highest bit set and without, at every seed's end."""
+    elements = [b"element %d" % number for number in range(200)]
+    for seed in (0, 5, (1 << 32) - 1):
+        many = digests(elements, scheme, seed, key).tolist()
+        assert [digest_one(element, scheme, seed, key) for element in elements] == many
+        assert {digest >> 63 for digest in many} == {0, 1}

@@ -46,10 +46,13 @@ def digests(
     return unpack_digests(packed)
 
 
+_WORD = (1 << 64) - 1
+
+
 def digest_one(element: bytes, scheme: HashScheme = HashScheme.MMH3, seed: int = 0, key: bytes | None = None) -> int:
     """The digest of one element, as in `digests`, several times as fast for a single one. Raises InvalidInput."""
     if scheme is HashScheme.MMH3 and key is None:
-        return int(mmh3.hash64(element, seed, True, False)[0])
+        return int(mmh3.hash64(element, seed)[0]) & _WORD  # signed=False by position is not obeyed
     return int(digests([element], scheme, seed, key)[0])
 
 
