@@ -47,6 +47,16 @@ def test_plan_shows_both_encodings_and_which_to_take(run: Callable[..., Finished
     assert plans["linear"]["false_positive_rate"] <= 0.01
 
 
+def test_plan_says_what_holds_the_answers_back(veilset_here: Callable[..., Finished]) -> None:
+    plan = ("plan", "--size", "1000", "--epsilon", "3", "--adjacency")
+    swapped, added = (veilset_here(*plan, relation).out for relation in ("replace-one", "add-remove"))
+    assert "replace-one doubles the bits of a Bloom filter" in swapped
+    assert "below about 5,000 elements declare the size" in added
+    strict = veilset_here(*plan, "add-remove", "--encoding", "bloom", "--min-tpr", "0.9").out
+    assert "the search ended at 64 bits an element" in strict
+    assert "the search ended" not in veilset_here(*plan, "add-remove", "--encoding", "linear").out
+
+
 def test_what_was_predicted_is_what_is_measured(
     run: Callable[..., Finished], service: ServiceProcess, set_name: str, lists: dict[str, Path]
 ) -> None:

@@ -12,6 +12,7 @@ from veilset.cli.output import emit, lines
 from veilset.core.encodings import ENCODINGS, plan_all, recommended
 from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import (
+    DEFAULT_BITS_PER_ELEMENT,
     LargestAdvantage,
     LargestTruePositiveRate,
     Objective,
@@ -25,6 +26,9 @@ from veilset.core.encodings.planning import (
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.core.privacy.statement import accuracy_text
 from veilset.errors import InvalidInput, PoorUtility
+
+_NEARLY = 0.9
+_COUNTED_FROM = 5_000
 
 
 @click.command("plan", short_help="Find the best encoding and its dimensions for a size and a promise.")
@@ -145,4 +149,32 @@ def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtili
             f"{accuracy_text(chosen.privacy.epsilon, chosen.privacy.delta)} of the time",
         }
     )
-    return "\n".join([head, *table, "", facts])
+    return "\n".join([head, *table, "", facts, *_notes(request, found)])
+
+
+def _notes(request: PlanRequest, found: dict[str, Plan | PoorUtility]) -> list[str]:
+    """What holds the answers back, and what would not."""
+    notes = []
+    stopped = [
+        name
+        for name, plan in found.items()
+        if isinstance(plan, Plan)
+        and not request.is_limited
+        and plan.bits_per_element > _NEARLY * DEFAULT_BITS_PER_ELEMENT
+    ]
+    if stopped:
+        notes.append(
+            f"{', '.join(stopped)}: the search ended at {DEFAULT_BITS_PER_ELEMENT} bits an element; --bits-per-element or "
+            "--max-bytes lets it go on"
+        )
+    if request.privacy.adjacency is Adjacency.REPLACE_ONE and "bloom" in found:
+        notes.append(
+            "replace-one doubles the bits of a Bloom filter that one user changes, which halves ε for each; where the number of "
+            "elements may be private, add-remove gives far fewer false positives"
+        )
+    least = _COUNTED_FROM * request.privacy.elements_per_user
+    if request.privacy.adjacency is Adjacency.ADD_REMOVE and request.size < least:
+        notes.append(
+            f"below about {least:,} elements declare the size: a noisy count (create without --size) is off by too large a share"
+        )
+    return ["", *notes] if notes else []
