@@ -91,7 +91,7 @@ def test_a_set_that_refuses_from_the_start_on(redis: RedisServer, start_service:
     with process.connect() as connection:
         for name in ("s", "other"):
             connection.create_set(name, size=1000, epsilon=1, delta=1e-9, adjacency="add-remove")
-            connection.add(name, ["a", "b"])
+            connection.add(name, [f"element {number}" for number in range(5000)])  # more than stay in the ledger
     process.kill()
     (path,) = (process.state / "spools").glob("1-*")
     path.write_bytes(path.read_bytes()[:-1])

@@ -41,6 +41,9 @@ FILES_OF_A_SET: dict[str, tuple[str, ...]] = {
     "state/spools/*.spool": ("longer", "first bit"),
 }
 
+ELEMENTS = [b"element %d" % number for number in range(5000)]
+"""More than stay in the ledger."""
+
 
 def middle(path: Path) -> int:
     """A place that means something: half of SQLite's file is room for more, which a start need not look at."""
@@ -71,7 +74,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory, redis: RedisServer) -> Pat
     with running(ServiceProcess(folder / "state", ("--redis", redis.url))) as process:
         with process.connect() as service:
             service.create_set("s", size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=5)
-            service.add("s", ["a", "b"])
+            service.add("s", [element.decode() for element in ELEMENTS])
             assert service.publish("s", request_id="1").state == "published"
             service.create_set("other", size=1000, epsilon=1, adjacency="add-remove", delta=1e-9, budget_epsilon=20)
         process.kill()
@@ -145,7 +148,7 @@ def test_a_damaged_file_of_one_set_is_named_by_that_set_alone(
         process.connect() as service,
     ):
         shape = shape_of_set(service.get_set("s"))
-        assert raw_vector(process.state, "s") == expected_vector(shape, [b"a", b"b"])
+        assert raw_vector(process.state, "s") == expected_vector(shape, ELEMENTS)
         assert service.publish("s", request_id="new").sequence == 2
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 Digests = NDArray[np.uint64]
 
-LIMIT = 1 << 21
-"""Most digests that one array of a fold holds; a fold uses about 8 of them at a time, 130 MiB in all."""
+LIMIT = 1 << 20
+"""Most digests that one array of a fold holds; a fold uses about 8 of them at a time, 60 MiB in all."""
 
 HIGHEST = (1 << 64) - 1
 _FILL = 0.8

@@ -63,7 +63,7 @@ class FoldedRun:
         except BaseException:
             self.close()
             raise
-        counts = (self._table["count"] >> np.uint64(1)).astype(np.int64)
+        counts = np.minimum(self._table["count"] >> np.uint64(1), np.uint64(BLOCK_DIGESTS)).astype(np.int64)
         self._offsets = _DIGEST_BYTES * np.concatenate(([0], np.cumsum(counts)))
         removed = (self._table["count"] & np.uint64(1)).astype(np.bool_)
         self._blocks = np.flatnonzero(~removed), np.flatnonzero(removed)

@@ -41,6 +41,9 @@ MANY_SMALL = 1024
 MANY_SENT = 1 << 24
 """From so many runs, small uploads, or elements sent in runs that are not folded, a compaction is due."""
 
+CHUNK_DIGESTS = 1 << 17
+"""Given at a time: what an encoding makes of a chunk takes several times its memory."""
+
 GROWTH = 2
 """An older run is folded too if it was sent at most so many times as many elements as all newer ones."""
 
@@ -88,7 +91,11 @@ class Runs:
         Nothing that is finished later takes part. Raises NotFound, and while reading StateCorrupted naming a damaged run.
         """
         with self._reading(set_id) as items, self._sources(items) as sources:
-            yield (found.added for found in fold(sources) if len(found.added))
+            yield (
+                found.added[start : start + CHUNK_DIGESTS]
+                for found in fold(sources)
+                for start in range(0, len(found.added), CHUNK_DIGESTS)
+            )
 
     def holds_any(self, set_id: int) -> bool:
         """Whether any upload into the set was ever finished."""

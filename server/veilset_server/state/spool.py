@@ -31,7 +31,7 @@ from veilset_server.state.durability import (
     sync_file,
     write_all,
 )
-from veilset_server.state.fold import LIMIT, Digests, MemorySource, Slice, distinct
+from veilset_server.state.fold import LIMIT, Digests, MemorySource, Slice, distinct, shorten
 from veilset_server.state.run_file import damaged_run
 
 MAX_BATCH = 1 << 24
@@ -196,13 +196,9 @@ class UploadedRun:
                 parts.append(part)
                 held += len(part)
                 if held > 2 * LIMIT:
-                    found = distinct(np.concatenate(parts))
-                    if len(found) > LIMIT:
-                        found, high = found[:LIMIT].copy(), int(found[LIMIT - 1])
-                    parts, held = [found], len(found)
-        found = distinct(np.concatenate(parts)) if parts else np.empty(0, dtype=np.uint64)
-        if len(found) > LIMIT:
-            found, high = found[:LIMIT], int(found[LIMIT - 1])
+                    found, high = shorten(_distinct(parts), high)
+                    parts, held = [found.copy()], len(found)
+        found, high = shorten(_distinct(parts), high)
         nothing = found[:0]
         return Slice(found, nothing, high) if self._adds else Slice(nothing, found, high)
 
@@ -210,6 +206,13 @@ class UploadedRun:
         """The same in memory, for an upload of at most `LIMIT` digests."""
         found = self.slice(0, (1 << 64) - 1)
         return MemorySource(found.added, found.removed, self.sent)
+
+
+def _distinct(parts: list[Digests]) -> Digests:
+    """All parts as one sorted array without repeats; empties the list, so that both are in memory for a moment only."""
+    joined = np.concatenate((*parts, np.empty(0, dtype=np.uint64)))
+    parts.clear()
+    return distinct(joined)
 
 
 def read_spool(path: Path, count: int, checksum: bytes) -> Iterator[Digests]:
