@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from harness.programs import environment
 from veilset.core import compiled
 from veilset.core.encodings.interface import CHUNK_BYTES, MemoryVector
 from veilset.core.encodings.linear import encode as encoding
@@ -195,3 +198,37 @@ def test_a_section_is_handed_over_before_the_next_is_read() -> None:
     for piece in encoding.solved_sections(parameters, chunks(), np.random.default_rng(1).bytes, compiled=True):
         came += [f"{len(piece)} bytes"]
     assert came == ["digests", "digests", "524288 bytes", "524288 bytes"]
+
+
+_ENCODE = """
+import os
+import numpy as np
+from harness.peak_memory import own_peak_bytes
+from veilset.core import compiled
+from veilset.core.encodings.linear.parameters import LinearParameters
+from veilset.core.encodings.planning import PlanRequest
+from veilset.core.params import Adjacency, PrivacyParameters
+
+elements, part = 10**8, 1 << 18
+privacy = PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE)
+parameters = LinearParameters.plan(PlanRequest(elements, privacy)).parameters
+random, parts = np.random.default_rng(), elements // part
+compiled.load()
+before = own_peak_bytes()
+chunks = (
+    np.unique(random.integers((i << 64) // parts, (i + 1 << 64) // parts, part, dtype=np.uint64)) for i in range(parts)
+)
+length = sum(len(piece) for piece in parameters.encode(chunks, os.urandom))
+print(length == parameters.vector_bytes, own_peak_bytes() - before)
+"""
+
+
+@pytest.mark.large
+@pytest.mark.timeout(600)
+def test_encoding_10_8_elements_takes_256_mib_beside_the_vector() -> None:
+    """Which is not even held: pieces go as they are made."""
+    settings = environment({"PYTHONPATH": str(Path(__file__).parents[1])})
+    done = subprocess.run([sys.executable, "-c", _ENCODE], env=settings, capture_output=True, text=True, check=True)
+    whole, peak = done.stdout.split()
+    assert whole == "True"
+    assert int(peak) <= 256 << 20
