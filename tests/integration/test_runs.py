@@ -135,12 +135,14 @@ class Content(RuleBasedStateMachine):
 FOLDERS: list[str] = []
 
 
+@pytest.mark.timeout(900)
 def test_any_sequence_of_uploads_equals_a_plain_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With folding due after every other upload, and ranges of a few digests."""
     FOLDERS[:] = [str(tmp_path)]
     monkeypatch.setattr(runs_module, "MANY_RUNS", 2)
-    monkeypatch.setattr("veilset_server.state.fold.LIMIT", 8)
-    Content.TestCase.settings = settings(max_examples=500, stateful_step_count=12, deadline=None)
+    for module in ("fold", "run_file", "runs", "spool"):
+        monkeypatch.setattr(f"veilset_server.state.{module}.LIMIT", 8)
+    Content.TestCase.settings = settings(max_examples=500, stateful_step_count=10, deadline=None)
     case = Content.TestCase()
     case.runTest()
 
