@@ -100,6 +100,21 @@ def test_ranges_cover_every_digest_once() -> None:
     assert slices[-1].high == HIGHEST
 
 
+def test_a_range_that_was_shortened_is_never_lengthened_again() -> None:
+    """By digests above it, which the sources behind were not asked for."""
+    nothing = array([])
+    sources = [
+        MemorySource(array([0, 17, 27, 28, 30]), nothing, 5),
+        MemorySource(nothing, array([2, 4, 5, 7, 9, 11, 12, 16, 18, 24, 26]), 11),
+        MemorySource(array([15, 16, 20, 25]), nothing, 4),
+        MemorySource(array([0, 1, 13]), nothing, 3),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold_module, "LIMIT", SMALL_LIMIT)
+        added, _ = gathered(list(fold(sources)))
+    assert added == [0, 1, 13, 15, 16, 17, 20, 25, 27, 28, 30]
+
+
 def test_any_changed_byte_of_a_run_is_noticed(tmp_path: Path) -> None:
     digests = np.arange(50, dtype=np.uint64) * np.uint64(1 << 58)
     path = tmp_path / "1-2.run"

@@ -128,7 +128,7 @@ def shorten(digests: Digests, high: int) -> tuple[Digests, int]:
     """At most `LIMIT` of a sorted array, and up to where that is complete."""
     if len(digests) <= LIMIT:
         return digests, high
-    return digests[:LIMIT], int(digests[LIMIT - 1])
+    return digests[:LIMIT], min(high, int(digests[LIMIT - 1]))  # what stands above ``high`` is not complete
 
 
 def last_operations(operations: Sequence[tuple[bool, Digests]]) -> tuple[Digests, Digests]:
