@@ -50,7 +50,7 @@ BAD_LINES = {
     "delta above 0.1": BadLine(create("--delta", "0.2"), USAGE, "delta"),
     "delta nan": BadLine(create("--delta", "nan"), USAGE, "delta"),
     "0 hashes": BadLine(create("--bits", "1000"), USAGE, "hashes"),
-    "hashes below 0": BadLine(create("--bits", "1000", "--hashes=-1"), USAGE, "hashes"),
+    "hashes below 0": BadLine(create("--bits", "1000", "--hashes=-1"), USAGE, "dimension"),
     "7 bits": BadLine(create("--bits", "7", "--hashes", "1"), USAGE, "bits"),
     "bits above the cap": BadLine(create("--bits", str(1 << 41), "--hashes", "1"), USAGE, "bits"),
     "bits above the limit": BadLine(create("--bits", str(1 << 36), "--hashes", "1"), FAILED, "bits"),

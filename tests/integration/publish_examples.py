@@ -13,7 +13,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from storage_examples import LEDGER_ID, MAX_SETS, StoppedClock, new_runs
 
 from harness.shapes import parameters
-from veilset.core.params import MAX_BITS, Adjacency, HashParameters, Normalization, Operation, PrivacyParameters
+from veilset.core.params import (
+    MAX_BITS,
+    Adjacency,
+    Calibration,
+    HashParameters,
+    Normalization,
+    Operation,
+    PrivacyParameters,
+)
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import sign_header
@@ -170,8 +178,15 @@ class Desk:
         self.delivery = Delivery(self.ledger, self.artefacts, store)
         recover(self.ledger, self.artefacts, self.guard)
 
-    def create(self, min_size: int = 1, hashes: int = 3, budget: int = 2, bits: int = 1 << 20) -> SetDescription:
-        privacy = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, min_size=min_size)
+    def create(
+        self,
+        min_size: int = 1,
+        hashes: int = 3,
+        budget: int = 2,
+        bits: int = 1 << 20,
+        calibration: Calibration = Calibration.W_QUANTILE,
+    ) -> SetDescription:
+        privacy = PrivacyParameters(1.0, 1e-9, Adjacency.ADD_REMOVE, calibration, min_size=min_size)
         hashing, encoding = HashParameters(seed=self.entropy.seed32()), parameters(bits, hashes, privacy)
         description = SetDescription(
             "set", hashing, encoding, privacy, Normalization.NONE, "set", 0, 1000, shared_seed=False

@@ -13,6 +13,7 @@ from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 from storage_examples import MAX_SETS, StoppedClock, add_set, charge_of, new_ledger, publish
 
 from harness.log_hooks import logs_left_alone
+from veilset.core.params import Calibration
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateRolledBack
 from veilset_server.metrics.logs import configure_logs
@@ -27,7 +28,7 @@ from veilset_server.state.signing_keys import SigningKeys
 def rolled_back(tmp_path: Path) -> Iterator[Desk]:
     """Two releases were charged and delivered; then the ledger of before the second came back."""
     desk = Desk(tmp_path, MemoryAnchor(), MemoryStore(tmp_path / LEDGER_NAME))
-    desk.create(budget=5)
+    desk.create(budget=5, calibration=Calibration.EXACT)
     desk.upload("one", names(100))
     desk.publish("r")
     desk.delivery.deliver_pending()
@@ -112,7 +113,7 @@ def lost_folder(rolled_back: Desk, tmp_path: Path) -> Iterator[Desk]:
     (tmp_path / LEDGER_NAME).unlink()
     signer = SigningKeys(tmp_path, StoppedClock(), may_make=True)
     desk = Desk(tmp_path, rolled_back.anchor, rolled_back.store, signer)
-    desk.create(budget=5)
+    desk.create(budget=5, calibration=Calibration.EXACT)
     desk.upload("new", names(100))
     yield desk
     desk.close()
@@ -230,7 +231,7 @@ def test_what_a_retired_key_signed_still_counts(tmp_path: Path) -> None:
     """Redis shows a release of before the rotation: without loss it is no stranger's, and with a loss it is a witness."""
     signer = SigningKeys(tmp_path, StoppedClock(), may_make=True)
     desk = Desk(tmp_path, MemoryAnchor(), MemoryStore(tmp_path / LEDGER_NAME), signer)
-    desk.create(budget=5)
+    desk.create(budget=5, calibration=Calibration.EXACT)
     shutil.copy(tmp_path / LEDGER_NAME, tmp_path / "older")
     desk.upload("one", names(100))
     desk.publish("r")

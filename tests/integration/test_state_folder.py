@@ -89,7 +89,9 @@ def test_everything_in_it_is_private(tmp_path: Path) -> None:
         os.umask(before)
     folders = {"state", *SUBFOLDERS}
     assert found == {name: 0o700 if name in folders else 0o600 for name in found}
-    assert len(found) == len(folders) + len(("lock", "format.json", "ledger.db", "journal", "run", "spool", "artefact"))
+    assert len(found) == len(folders) + len(
+        ("lock", "format.json", "reserve", "ledger.db", "journal", "run", "spool", "artefact")
+    )
 
 
 def test_a_second_server_is_told_who_holds_the_folder(tmp_path: Path) -> None:

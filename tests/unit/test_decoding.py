@@ -107,7 +107,7 @@ def test_largest_false_positive_rate_holds_for_every_d(hashes: int, flip: float,
         tails = binomial_tails(distinct, fraction)
         threshold = least_ones(decoder, distinct, hashes)
         assert tails[threshold] <= limit
-        assert threshold == 0 or tails[threshold - 1] > limit
+        assert threshold == 0 or tails[threshold - 1] > limit * (1.0 - 1e-9)
 
 
 @given(hash_counts, st.floats(1e-6, 0.49), st.floats(0.0, 0.99), st.floats(1e-3, 0.999))
