@@ -145,7 +145,7 @@ def test_a_spec_takes_the_place_of_options(
     assert (
         "Missing option '--epsilon'" in veilset_here(*create, "--size", "5000", "--adjacency", "add-remove").complaint()
     )
-    assert "Missing option '--size'" in veilset_here(*create).complaint()
+    assert "Missing option '--epsilon'" in veilset_here(*create).complaint()
     assert veilset_here(*create, "--spec", tmp_path / "none.toml").complaint().startswith("spec ")
     spec.write_text(spec.read_text().replace("bits = ", "bots = "))
     assert veilset_here(*create, "--spec", spec).complaint().startswith("spec: must be without 'bots'")

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -118,20 +119,23 @@ class _Server:
 
     def start(self, request: bytes, descriptors: list[int]) -> int:
         """The process id of a new program."""
-        self._socket.sendall(len(request).to_bytes(4, "big"))
-        socket.send_fds(self._socket, [request[:1]], descriptors)
-        self._socket.sendall(request[1:])
-        self._socket.settimeout(SECONDS)
-        return int.from_bytes(_receive(self._socket, 4), "big")
+        with _one_at_a_time:
+            self._socket.sendall(len(request).to_bytes(4, "big"))
+            socket.send_fds(self._socket, [request[:1]], descriptors)
+            self._socket.sendall(request[1:])
+            self._socket.settimeout(SECONDS)
+            return int.from_bytes(_receive(self._socket, 4), "big")
 
 
 _servers: list[_Server] = []
+_one_at_a_time = threading.Lock()
 
 
 def _server() -> _Server:
-    if not _servers or _servers[0].process.poll() is not None:
-        _servers[:] = [_Server()]
-    return _servers[0]
+    with _one_at_a_time:
+        if not _servers or _servers[0].process.poll() is not None:
+            _servers[:] = [_Server()]
+        return _servers[0]
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:

@@ -191,7 +191,7 @@ def crash_in_transaction(folder: Path, set_name: str) -> None:
     with ledger._file.transaction() as transaction:
         transaction.execute("PRAGMA cache_size = 1")
         for number in range(2000):
-            transaction.execute("INSERT INTO accounts (name) VALUES (?)", (f"{set_name}-{number}",))
+            transaction.execute("INSERT INTO accounts VALUES (?, 'add-remove', 1, x'')", (f"{set_name}-{number}",))
         print("spilled", flush=True)
         sys.stdin.read()
 
