@@ -29,16 +29,26 @@ class VeilsetError(Exception):
 
 
 class InvalidInput(VeilsetError, ValueError):
-    """The caller's value is wrong whatever the state. ``field`` names it, ``allowed`` says what would be right."""
+    """The caller's value is wrong whatever the state.
+
+    message: a full sentence that names the field, what is wrong and what to do. ``field`` names it for programs, ``allowed``
+    says what would be right where that is a range or a choice, else "".
+    """
 
     status = "INVALID_ARGUMENT"
     reason = "INVALID_INPUT"
 
-    def __init__(self, field: str, allowed: str, got: object = None) -> None:
-        got_text = "" if got is None else f", got {got!r}"
-        super().__init__(f"{field}: must be {allowed}{got_text}", field=field, allowed=allowed)
+    def __init__(self, field: str, message: str, *, allowed: str = "") -> None:
+        super().__init__(message, field=field, allowed=allowed)
         self.field = field
         self.allowed = allowed
+
+
+def must_be(field: str, allowed: str, got: object = None) -> InvalidInput:
+    """The error for a value outside a range or choice: ``allowed`` completes the sentence "<field> must be"."""
+    return InvalidInput(
+        field, f"{field} must be {allowed}" + ("" if got is None else f", not {got!r}"), allowed=allowed
+    )
 
 
 class NotComparable(InvalidInput):
@@ -51,8 +61,9 @@ class NotComparable(InvalidInput):
 
     def __init__(self, left: str, right: str, differences: Mapping[str, tuple[object, object]]) -> None:
         listed = "; ".join(f"{name}: {left} has {a}, {right} has {b}" for name, (a, b) in differences.items())
-        field = next(iter(differences))
-        super().__init__(field, f"alike on both sides ({listed}); create both sets from one spec (veilset spec)")
+        super().__init__(
+            next(iter(differences)), f"The two sides differ in {listed}. Create both sets from one spec (veilset spec)"
+        )
         self.differences = dict(differences)
 
 

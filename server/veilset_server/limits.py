@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from veilset.errors import InvalidInput, LimitExceeded
+from veilset.errors import LimitExceeded, must_be
 
 RANGES: dict[str, tuple[float, float]] = {
     "max_calls": (1, 100_000),
@@ -49,7 +49,7 @@ class Limits:
             low, high = RANGES[field.name]
             value = getattr(self, field.name)
             if not low <= value <= high:
-                raise InvalidInput(field.name, f"a number in [{low:g}, {high:g}]", value)
+                raise must_be(field.name, f"a number in [{low:g}, {high:g}]", value)
 
 
 def exceeded(what: str, setting: str, limit: float) -> LimitExceeded:

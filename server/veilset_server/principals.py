@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from veilset.core.params import check_choice
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 ALL_SETS = "*"
 MAX_PATTERNS = 100
@@ -69,7 +69,7 @@ def make_principal(name: str, roles: Iterable[str], sets: Iterable[str]) -> Prin
 def check_principal_name(name: str) -> str:
     """Raises InvalidInput naming ``name``."""
     if not _NAME.fullmatch(name):
-        raise InvalidInput("name", "1 to 63 letters, digits, '.', '_', '@' and '-', the first a letter or digit", name)
+        raise must_be("name", "1 to 63 letters, digits, '.', '_', '@' and '-', the first a letter or digit", name)
     return name
 
 
@@ -77,7 +77,7 @@ def check_roles(roles: Iterable[str]) -> frozenset[Role]:
     """Raises InvalidInput naming ``role``."""
     found = frozenset(check_choice("role", role, Role) for role in roles)
     if not found:
-        raise InvalidInput("role", f"at least one of {', '.join(Role)}")
+        raise must_be("role", f"at least one of {', '.join(Role)}")
     return found
 
 
@@ -85,10 +85,10 @@ def check_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
     """Patterns without duplicates, in order. Raises InvalidInput naming ``sets``."""
     found = tuple(dict.fromkeys(patterns))
     if not 1 <= len(found) <= MAX_PATTERNS:
-        raise InvalidInput("sets", f"1 to {MAX_PATTERNS} patterns", len(found))
+        raise must_be("sets", f"1 to {MAX_PATTERNS} patterns", len(found))
     for pattern in found:
         if not _PATTERN.fullmatch(pattern):
-            raise InvalidInput("sets", "names of sets, in which * stands for any characters", pattern)
+            raise must_be("sets", "names of sets, in which * stands for any characters", pattern)
     return found
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from veilset._service.endpoint import bare_host, is_loopback
 from veilset.core.params import MAX_BITS, MIN_BITS
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 from veilset_server.limits import Limits
 from veilset_server.principals import AuthMode
 
@@ -79,31 +79,29 @@ class Settings:
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
-                raise InvalidInput(name, f"a number in [{low:g}, {high:g}]", value)
+                raise must_be(name, f"a number in [{low:g}, {high:g}]", value)
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise InvalidInput("tls-key" if self.tls_key is None else "tls-cert", "given where the other of the two is")
+            raise must_be("tls-key" if self.tls_key is None else "tls-cert", "given where the other of the two is")
         if self.client_ca is not None and self.tls_cert is None:
-            raise InvalidInput("client-ca", "used with tls-cert and tls-key", str(self.client_ca))
+            raise must_be("client-ca", "used with tls-cert and tls-key", str(self.client_ca))
         if not (self.tls_cert or self.insecure or is_loopback(self.host)):
-            raise InvalidInput(
+            raise must_be(
                 "host", "a loopback address, since traffic is plain text, or used with tls-cert, or insecure", self.host
             )
         if self.auth not in list(AuthMode):
-            raise InvalidInput("auth", f"one of {', '.join(AuthMode)}", self.auth)
+            raise must_be("auth", f"one of {', '.join(AuthMode)}", self.auth)
         if self.identities is not None and (self.client_ca is None or self.auth == AuthMode.NONE):
-            raise InvalidInput("identities", "used with client-ca, and not with auth none", str(self.identities))
+            raise must_be("identities", "used with client-ca, and not with auth none", str(self.identities))
         self._check_monitoring()
 
     def _check_monitoring(self) -> None:
         """Metrics and traces name sets and tell budgets: the rule of plain text is theirs too."""
         if not (self.metrics_port is None or self.tls_cert or self.insecure or is_loopback(self.metrics_host)):
-            raise InvalidInput(
-                "metrics_host", "a loopback address, or used with tls-cert, or insecure", self.metrics_host
-            )
+            raise must_be("metrics_host", "a loopback address, or used with tls-cert, or insecure", self.metrics_host)
         if self.otlp_endpoint is None:
             return
         url = urlsplit(self.otlp_endpoint)
         if url.scheme not in ("http", "https") or not url.hostname or url.username or url.path.strip("/"):
-            raise InvalidInput("otlp_endpoint", "a URL such as https://host:4317")  # not shown: it may hold a password
+            raise must_be("otlp_endpoint", "a URL such as https://host:4317")  # not shown: it may hold a password
         if url.scheme == "http" and not (self.insecure or is_loopback(url.hostname)):
-            raise InvalidInput("otlp_endpoint", "an https:// URL unless on this machine, or used with insecure")
+            raise must_be("otlp_endpoint", "an https:// URL unless on this machine, or used with insecure")

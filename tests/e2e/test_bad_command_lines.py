@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.programs import Finished, environment, unused_port, veilset, wait_until
 from harness.raw_calls import fails
@@ -19,8 +21,6 @@ from harness.service_process import ServiceProcess
 from harness.vectors import raw_vector, redis_content
 from veilset._input.columns import BATCH
 from veilset.core.params import DIGEST_BYTES
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 FAILED, USAGE = 1, 2
 
@@ -108,7 +108,7 @@ BAD_LINES = {
     "a delimiter of two": BadLine(("add", "{set}", "{csv}", "--column", "1", "--delimiter", "ab"), USAGE, "--delimiter"),
     "a header of lines": BadLine(("add", "{set}", "{list}", "--header"), USAGE, "header"),
     "a name without a header": BadLine(("add", "{set}", "{csv}", "--column", "id", "--no-header"), USAGE, "column"),
-    "a release of no other set": BadLine(("overlap", "{set}", "--with-release", "{list}"), USAGE, "with: must be given"),
+    "a release of no other set": BadLine(("overlap", "{set}", "--with-release", "{list}"), USAGE, "with must be given"),
     "a threshold out of range": BadLine(("query", "{set}", "x", "--threshold-fpr", "2"), USAGE, "--threshold-fpr"),
     "an upload id that is no text": BadLine(("add", "{set}", "{list}", "--upload-id", b"\xff"), USAGE, "--upload-id"),
     "no service there": BadLine(("sets", "--server", "127.0.0.1:{port}"), FAILED, "cannot reach"),

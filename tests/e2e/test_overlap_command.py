@@ -70,9 +70,7 @@ def test_two_saved_releases(veilset_here: Here, saved: dict[str, str]) -> None:
 
     refused = veilset_here(*arguments[:-2], "stranger", "--with-release", saved["stranger"])
     assert refused.code == 2
-    assert refused.complaint().startswith(
-        "seed: must be alike on both sides (seed: members/1 has 11, stranger/1 has 12)"
-    )
+    assert refused.complaint().startswith("The two sides differ in seed: members/1 has 11, stranger/1 has 12")
 
 
 def test_saturated_releases_have_no_upper_end(veilset_here: Here, tmp_path: Path) -> None:
@@ -114,14 +112,14 @@ def test_two_sets_in_one_redis(service: ServiceProcess, set_name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "files: must be given, or --with OTHER_SET"),
+        ((), "files must be given, or --with OTHER_SET"),
         (("list.txt", "--with", "partner"), "but not both"),
-        (("list.txt", "--with-sequence", "3"), "with: must be given, and name the other set, where"),
-        (("--with", "partner", "--column", "a"), "files: must be given where options for files are"),
-        (("--with", "partner"), "with-redis: must be a URL, or --with-release FILE, as SET comes from a file"),
-        (("--with", "partner", "--with-release", "a", "--with-redis", "redis://b"), "with-redis: must be absent"),
-        (("list.txt", "--confidence", "1"), "confidence: must be a number in (0, 1)"),
-        (("nowhere.txt",), "file: must be readable"),
+        (("list.txt", "--with-sequence", "3"), "with must be given, and name the other set, where"),
+        (("--with", "partner", "--column", "a"), "files must be given where options for files are"),
+        (("--with", "partner"), "with-redis must be a URL, or --with-release FILE, as SET comes from a file"),
+        (("--with", "partner", "--with-release", "a", "--with-redis", "redis://b"), "with-redis must be absent"),
+        (("list.txt", "--confidence", "1"), "confidence must be a number in (0, 1)"),
+        (("nowhere.txt",), "file must be readable"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -149,7 +147,7 @@ def test_posteriors_beside_the_answers(veilset_here: Here, saved: dict[str, str]
         for element, score, posterior in zip(asked, view.scores(asked), view.posteriors(asked, 0.1), strict=True)
     ]
     refused = veilset_here("query", "members", "a", "--release", saved["members"], "--posterior", "2")
-    assert refused.complaint() == "prior: must be a probability in [0, 1]"
+    assert refused.complaint() == "prior must be a probability in [0, 1]"
 
 
 def test_a_rate_out_of_reach_says_what_would_do(veilset_here: Here, tmp_path: Path) -> None:

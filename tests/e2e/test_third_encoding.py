@@ -86,9 +86,9 @@ def test_who_does_not_know_it_says_so(toy_service: ServiceProcess, service: Serv
         connection.create_set(set_name, encoding="cells", **program)  # type: ignore[arg-type]
         connection.add(set_name, MEMBERS)
         connection.publish(set_name)
-        with service.connect() as other, pytest.raises(InvalidInput, match="encoding: must be one of bloom"):
+        with service.connect() as other, pytest.raises(InvalidInput, match="encoding must be one of bloom"):
             other.create_set(set_name, encoding="cells", **program)  # type: ignore[arg-type]
-    with pytest.raises(ReleaseRejected, match="encoding: must be one of bloom, linear, got 'cells'"):
+    with pytest.raises(ReleaseRejected, match="encoding must be one of bloom, linear, not 'cells'"):
         veilset.open(toy_service.redis, set_name)
 
 

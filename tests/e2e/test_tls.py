@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 import veilset
 from harness.certificates import Authority, Certificates
@@ -23,7 +24,6 @@ from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector
 from veilset._service.endpoint import make_endpoint
 from veilset.errors import InvalidInput, Unavailable
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.settings import Settings
 
 ELEMENTS = [b"element %d" % number for number in range(300)]
@@ -188,7 +188,7 @@ def test_plain_text_to_another_machine_needs_saying_so(veilset_here: Callable[..
         ("reconcile",),
     ):
         refused = veilset_here(*arguments, "--server", "192.0.2.1:50051")
-        assert refused.complaint().startswith("server: must be reached by TLS"), arguments
+        assert refused.complaint().startswith("server must be reached by TLS"), arguments
         assert refused.code == 2
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from bad_inputs import creation
+from veilset.v1 import membership_pb2 as pb
 
 import veilset
 from harness.programs import Finished, wait_until
@@ -18,7 +19,6 @@ from harness.raw_calls import Failure, RawUpload, fails, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.tokens import new_token, revoke, stub_with
 from veilset.errors import InvalidInput, PermissionDenied, Unauthenticated
-from veilset.v1 import membership_pb2 as pb
 from veilset_server.state.token_file import FILE_NAME
 from veilset_server.state.tokens import TOKEN, make_token, make_token_id
 
@@ -79,11 +79,11 @@ def test_a_token_is_printed_once_and_nowhere_else(veilset_here: Run, tmp_path: P
         (["create", "--role", "owner", "--sets", "*"], "'owner' is not one of"),
         (["create", "--sets", "*"], "Missing option '--role'"),
         (["create", "--role", "reader"], "Missing option '--sets'"),
-        (["create", "--role", "reader", "--sets", "A"], "sets: must be names of sets"),
-        (["create", "--role", "reader", "--sets", "*", "--name", "a b"], "name: must be"),
+        (["create", "--role", "reader", "--sets", "A"], "sets must be names of sets"),
+        (["create", "--role", "reader", "--sets", "*", "--name", "a b"], "name must be"),
         (["create", "--role", "reader", "--sets", "*", "--expires", "soon"], "must be a time such as"),
-        (["create", "--role", "reader", "--sets", "*", "--expires", "0"], "expires: must be"),
-        (["create", "--role", "reader", "--sets", "*", "--expires", "9999d"], "expires: must be"),
+        (["create", "--role", "reader", "--sets", "*", "--expires", "0"], "expires must be"),
+        (["create", "--role", "reader", "--sets", "*", "--expires", "9999d"], "expires must be"),
         (["revoke", "0123"], "no token has the id '0123'"),
         (["list", "--state", "/nowhere/at/all"], "state: there is no folder /nowhere/at/all"),
         (["revoke", "0123", "--state", "/nowhere/at/all"], "state: there is no folder /nowhere/at/all"),
@@ -206,7 +206,7 @@ def test_an_address_that_others_reach_needs_credentials(
     """Also behind TLS; ``--auth none`` there takes ``--insecure`` as well."""
     for options in ((), ("--auth", "none")):
         done = veilset_here("serve", "--state", tmp_path / "new", "--host", "0.0.0.0", "--port", "0", *options)  # noqa: S104
-        assert "host: must be a loopback address" in done.complaint()
+        assert "host must be a loopback address" in done.complaint()
     service = start_service("--host", "0.0.0.0", "--insecure", "--auth", "token", name="far")  # noqa: S104
     token = new_token(service.state, "reader")
     service.address = service.address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104

@@ -78,7 +78,7 @@ def test_a_restored_folder_publishes_nothing_until_the_loss_is_charged(
         assert service.budget("s").charges == 1
         confirm = ("confirm-loss", "s", "--server", rolled_back.address, "--reason", "disk replaced")
         refusal = veilset(*confirm, "--epsilon", "5.9", "--delta", "2e-9").complaint()
-        assert refusal.startswith("epsilon: must be at least 6")
+        assert refusal.startswith("epsilon must be at least 6")
         with pytest.raises(StateRolledBack):
             service.publish("s", request_id="4")
         assert veilset(*confirm, "--epsilon", "6", "--delta", "2e-9").code == 0

@@ -314,7 +314,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(valkey_url: str, set_name: str, 
 
 def test_a_folder_that_cannot_be_is_refused(valkey_url: str, set_name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidInput, match="cache_dir: must be a folder that can be made and written"):
+    with pytest.raises(InvalidInput, match="cache_dir must be a folder that can be made and written"):
         veilset.open(valkey_url, set_name, cache_dir=tmp_path / "file")
     with pytest.raises(InvalidInput, match="cache_dir"):
         veilset.open(release(set_name), cache_dir=tmp_path)

@@ -27,7 +27,7 @@ from veilset.core.encodings.interface import (
 from veilset.core.encodings.planning import Plan, PlanRequest, evaluate
 from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
 from veilset.core.params import Adjacency, PrivacyParameters, check_integer
-from veilset.errors import InvalidInput, Unsupported
+from veilset.errors import Unsupported, must_be
 
 SIDES = 1 << 64
 
@@ -64,7 +64,7 @@ class CellParameters(Parameters):
 
     def check(self, privacy: PrivacyParameters) -> None:
         if self.swap_threshold < (needed := self.calibrate(privacy, self.dimensions()).swap_threshold):
-            raise InvalidInput("swap_threshold", f"at least {needed}", self.swap_threshold)
+            raise must_be("swap_threshold", f"at least {needed}", self.swap_threshold)
 
     def resized(self, privacy: PrivacyParameters, *, made_for: int, capacity: int) -> CellParameters:
         return self.calibrate(privacy, {"cells": self.cells * capacity // made_for})

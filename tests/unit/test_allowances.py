@@ -141,7 +141,7 @@ def test_every_limit_has_a_range(name: str) -> None:
     """The error names the setting and says what would be right."""
     low, high = RANGES[name]
     for value in (low - 1, high + 1, float("nan")):
-        with pytest.raises(InvalidInput, match=f"^{name}: must be a number in "):
+        with pytest.raises(InvalidInput, match=f"^{name} must be a number in "):
             Limits(**{name: value})  # type: ignore[arg-type]
     assert getattr(Limits(**{name: int(high)}), name) == high
 

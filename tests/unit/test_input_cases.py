@@ -400,9 +400,9 @@ def test_a_header_is_no_element(
         (form("²", "csv"), "a name in the first row"),
         (form("id", header=False), "a number from 1 with --no-header"),
         (form(file_format="csv"), "given for a CSV file"),
-        (form(file_format="lines", quotes=False), "quotes: must be absent"),
-        (form(file_format="lines", header=True), "header: must be absent"),
-        (form("id", "lines"), "column: must be absent"),
+        (form(file_format="lines", quotes=False), "quotes must be absent"),
+        (form(file_format="lines", header=True), "header must be absent"),
+        (form("id", "lines"), "column must be absent"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, wanted: FileForm, words: str) -> None:
@@ -514,7 +514,7 @@ def test_a_missing_column_is_refused_with_those_there(tmp_path: Path) -> None:
     path = _arrow(tmp_path / "list.arrow", pa.table({"mail": ["a"], "id": ["b"]}))
     with pytest.raises(InvalidInput, match="mail, id"):
         read(path, EMAIL)
-    with pytest.raises(InvalidInput, match="column: must be given"):
+    with pytest.raises(InvalidInput, match="column must be given"):
         read(path)
 
 

@@ -215,6 +215,7 @@ def header(setting: Setting, vector: bytes) -> bytes:
         field(16, setting.shared_seed),
         field(17, 4 * round(setting.epsilon * 10**9) * setting.sequence),
         field(18, "0.001" if setting.delta else "0"),
+        field(20, setting.sequence),
     ]
     return b"".join(fields)
 

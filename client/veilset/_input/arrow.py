@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veilset.core.elements.packed import PackedElements, lay_out
 from veilset.core.params import MAX_ELEMENT_BYTES
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 _OFFSETS = {"string": "<i4", "binary": "<i4", "large_string": "<i8", "large_binary": "<i8"}
 _VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
@@ -69,7 +69,7 @@ def rows_at_a_time(values: Any) -> int:
     """Few enough rows that the values which they refer to can be written out for each of them. Raises InvalidInput."""
     longest = int(_lengths(values).max(initial=0))
     if longest > LONGEST_VALUE:
-        raise InvalidInput("column", f"values of at most {MAX_ELEMENT_BYTES} bytes; one is {longest} bytes long")
+        raise must_be("column", f"values of at most {MAX_ELEMENT_BYTES} bytes; one is {longest} bytes long")
     return _ROWS if longest <= MAX_ELEMENT_BYTES else _ROWS // (LONGEST_VALUE // MAX_ELEMENT_BYTES)
 
 
@@ -113,5 +113,5 @@ def _on_buffers(array: Any, kind: str) -> PackedElements:
     else:
         limits = _limits(array, kind)
     if limits[0] < 0 or limits[-1] > len(data) or (limits[1:] < limits[:-1]).any():
-        raise InvalidInput("column", "an Arrow array whose offsets lie within its buffers")
+        raise must_be("column", "an Arrow array whose offsets lie within its buffers")
     return PackedElements(data, limits[:-1], limits[1:])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from veilset._input.arrow import is_elements, pack_arrow
 from veilset.core.elements.packed import PackedElements, PackedStream
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 BATCH = 1 << 16
 PIECE = 1 << 14
@@ -82,14 +82,14 @@ def is_null(value: object) -> bool:
 def _cut(elements: Any) -> Cut | None:
     """How to cut a column into pieces; None for what is to be iterated over."""
     if isinstance(elements, str | bytes | bytearray | memoryview):
-        raise InvalidInput("elements", "a collection of elements, not one of them")
+        raise must_be("elements", "a collection of elements, not one of them")
     if isinstance(elements, io.IOBase) or not (hasattr(elements, "__iter__") or hasattr(elements, "__getitem__")):
         what = (
             "a collection of elements; of a file, its lines without their ends: [line.rstrip('\\n') for line in file]"
         )
-        raise InvalidInput("elements", what, type(elements).__name__)
+        raise must_be("elements", what, type(elements).__name__)
     if hasattr(type(elements), "columns") or getattr(elements, "ndim", 1) != 1:
-        raise InvalidInput("elements", "one column, not a table or a matrix", type(elements).__name__)
+        raise must_be("elements", "one column, not a table or a matrix", type(elements).__name__)
     if isinstance(elements, np.ndarray):
         if elements.dtype.kind == "S":
             return lambda start, length: _fixed_width(elements[start : start + length])
@@ -110,9 +110,7 @@ def _fixed_width(piece: NDArray[np.bytes_]) -> list[bytes]:
     width = piece.dtype.itemsize
     if width and len(piece) and not np.ascontiguousarray(piece).view(np.uint8).reshape(-1, width)[:, -1].all():
         what = "bytes that all fill the width of their array, as NumPy cannot tell a NUL at the end from filling; pass"
-        raise InvalidInput(
-            "elements", f"{what} .tolist() where it is filling, .view('V{width}').tolist() where it is not"
-        )
+        raise must_be("elements", f"{what} .tolist() where it is filling, .view('V{width}').tolist() where it is not")
     return list(piece.tolist())
 
 

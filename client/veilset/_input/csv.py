@@ -22,7 +22,7 @@ from veilset._input import text
 from veilset._input.text import CARRIAGE_RETURN, LINE_FEED, LONGEST_LINE, Tally
 from veilset._input.unpacking import Opened
 from veilset.core.elements.packed import Origin, PackedElements, find_byte
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 _QUOTE = 34
 _UNQUOTED = "for a file without quoting give --no-quotes"
@@ -62,13 +62,13 @@ class _Asked:
 
 def _asked(column: str | None, header: bool | None) -> _Asked:
     if column is None:
-        raise InvalidInput("column", "given for a CSV file: a name from its header, or a number from 1")
+        raise must_be("column", "given for a CSV file: a name from its header, or a number from 1")
     if not (column.isascii() and column.isdigit()):
         if header is False:
-            raise InvalidInput("column", "a number from 1 with --no-header", column)
+            raise must_be("column", "a number from 1 with --no-header", column)
         return _Asked(column, header=True)
     if int(column) < 1:
-        raise InvalidInput("column", "a name from the first row, or a number from 1", column)
+        raise must_be("column", "a name from the first row, or a number from 1", column)
     return _Asked(int(column) - 1, bool(header))
 
 
@@ -151,14 +151,14 @@ class _Cells:
         cells = np.searchsorted(parts, ends) - np.searchsorted(parts, starts) + 1
         row = int(np.flatnonzero(cells != self._width)[0])
         counts = f"{cells[row]} cells in line {lines[row]} and {self._width} in its first row"
-        raise InvalidInput("file", f"CSV with as many cells in every row: {self._name} has {counts}")
+        raise must_be("file", f"CSV with as many cells in every row: {self._name} has {counts}")
 
     def _begin(self, row: bytes) -> int:
         """Find the column by the first row; returns how many rows the header takes."""
         asked = self._asked
         if isinstance(asked.column, int):
             if asked.column >= self._width:
-                raise InvalidInput("column", f"a number from 1 to {self._width} for {self._name}", asked.column + 1)
+                raise must_be("column", f"a number from 1 to {self._width} for {self._name}", asked.column + 1)
             self._index = asked.column
             return int(asked.header)
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self._quoting else csv.QUOTE_NONE
@@ -195,7 +195,7 @@ class _Cells:
             what = f"opens one in line {text.line_at(data, int(quotes[-1]), self._line)} that is {unclosed}"
         else:
             return
-        raise InvalidInput("file", f"CSV with quotes around whole cells only: {self._name} {what}; {_UNQUOTED}")
+        raise must_be("file", f"CSV with quotes around whole cells only: {self._name} {what}; {_UNQUOTED}")
 
 
 def find_column(names: list[str], column: str, file: str, *, shown: bool) -> int:
@@ -203,11 +203,11 @@ def find_column(names: list[str], column: str, file: str, *, shown: bool) -> int
     places = [place for place, name in enumerate(names) if name == column]
     if len(places) > 1:
         listed = " and ".join(str(place + 1) for place in places)
-        raise InvalidInput("column", f"the name of one column only: in {file}, columns {listed} have it", column)
+        raise must_be("column", f"the name of one column only: in {file}, columns {listed} have it", column)
     if not places:
         known = f"one of those of {file}: " + ", ".join(names)
         hidden = f"a name in the first row of {file}, which is not shown: without a header it is data; --delimiter parts cells"
-        raise InvalidInput("column", known if shown else hidden, column)
+        raise must_be("column", known if shown else hidden, column)
     return places[0]
 
 

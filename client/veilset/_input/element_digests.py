@@ -14,7 +14,7 @@ from veilset.core.elements.normalization import Element, normalize
 from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.elements.packed_hashing import packed_digests
 from veilset.core.params import HashParameters, Normalization
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, must_be
 
 SHOWN = 10
 
@@ -49,7 +49,7 @@ class InvalidElements:
             return
         listed = ", ".join(f"{reason} (not so: {'; '.join(places)})" for reason, places in self._shown.items())
         more = f", and {self.count - SHOWN} more" if self.count > SHOWN else ""
-        error = InvalidInput("element", listed + more)
+        error = must_be("element", listed + more)
         error.details |= {"position": str(self._first), "invalid": str(self.count)}
         raise error
 

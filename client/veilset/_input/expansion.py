@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from veilset.core.params import MAX_ELEMENT_BYTES
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, must_be
 
 PAGE_LIMIT = 32 << 20
 """Most that a page of a Parquet file may take."""
@@ -48,7 +48,7 @@ def check_pages(file: Any, chunk: Any, name: str) -> None:
         if not 0 <= size <= max(limit, 2 * MAX_ELEMENT_BYTES) or packed < 0:
             raise _too_large("pages", size, limit, name)
         if size > PAGE_LIMIT >> 5 and size > values * 2 * MAX_ELEMENT_BYTES:
-            raise InvalidInput("column", f"values of at most {MAX_ELEMENT_BYTES} bytes; {name} has far longer ones")
+            raise must_be("column", f"values of at most {MAX_ELEMENT_BYTES} bytes; {name} has far longer ones")
         place += length + packed
 
 
@@ -101,7 +101,7 @@ def _unpacked_size(message: _Table, data: bytes | mmap.mmap, body: int) -> tuple
 
 
 def _too_large(pieces: str, size: int, limit: int, name: str) -> InvalidInput:
-    return InvalidInput(
+    return must_be(
         "file", f"of {pieces} that take at most {limit >> 20} MiB; {name} has one of {size} bytes; {_SMALLER}"
     )
 

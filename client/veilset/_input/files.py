@@ -11,7 +11,7 @@ from veilset._input.tables import read_table
 from veilset._input.text import Tally, check_encoding, read_lines
 from veilset._input.unpacking import Opened, opened
 from veilset.core.elements.packed import PackedElements, PackedStream
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 FORMATS = ("lines", "csv", "parquet", "arrow")
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
@@ -83,12 +83,12 @@ def _chosen_format(source: Opened, path: str, form: FileForm) -> str:
     table = source.kind.partition(" ")[0] if source.kind != "text" else ""
     if table:
         if form.file_format not in (None, table):
-            raise InvalidInput("format", f"{table} for {source.name}, which is {source.kind}", form.file_format)
+            raise must_be("format", f"{table} for {source.name}, which is {source.kind}", form.file_format)
         return table
     known = form.file_format or _SUFFIXES.get(_suffix(path))
     if known in ("parquet", "arrow"):
         said = "as --format says" if form.file_format else "as its name says"
-        raise InvalidInput("file", f"{known}, {said}: {source.name} is not; --format names another")
+        raise must_be("file", f"{known}, {said}: {source.name} is not; --format names another")
     return known or ("csv" if form.column else "lines")
 
 
@@ -101,11 +101,11 @@ def _check_used(chosen: str, form: FileForm, name: str) -> None:
     }
     for option, there in given.items():
         if there and chosen != "csv":
-            raise InvalidInput(option, f"absent for {name}, which is read as {chosen}: it is for CSV")
+            raise must_be(option, f"absent for {name}, which is read as {chosen}: it is for CSV")
     if form.encoding is not None and chosen not in ("csv", "lines"):
-        raise InvalidInput("encoding", f"absent for {name}, which is {chosen}: it is for text")
+        raise must_be("encoding", f"absent for {name}, which is {chosen}: it is for text")
     if form.column is not None and chosen == "lines":
-        raise InvalidInput("column", f"absent for {name}, which is read as lines: it is for tables")
+        raise must_be("column", f"absent for {name}, which is read as lines: it is for tables")
 
 
 def _count_null_like(block: PackedElements) -> int:

@@ -15,7 +15,7 @@ from veilset._input.csv import find_column
 from veilset._input.expansion import Malformed, check_messages, check_pages
 from veilset._input.text import Tally
 from veilset.core.elements.packed import Origin, PackedElements
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 _ROWS = 1 << 13
 """Rows of a Parquet file decoded at a time."""
@@ -31,9 +31,9 @@ def read_table(path: str, kind: str, column: str | None, tally: Tally) -> Iterat
         import pyarrow.parquet
     except ImportError:
         what = f"lines or CSV, unless you pip install 'veilset[parquet]': {path} is {kind}"
-        raise InvalidInput("file", what) from None
+        raise must_be("file", what) from None
     if column is None:
-        raise InvalidInput("column", f"given for {path}, which is {kind}")
+        raise must_be("column", f"given for {path}, which is {kind}")
     read = _parquet if kind == "parquet" else _arrow
     before = 0
     try:
@@ -42,7 +42,7 @@ def read_table(path: str, kind: str, column: str | None, tally: Tally) -> Iterat
             before += len(array)
     except (pyarrow.ArrowException, OSError, Malformed, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InvalidInput("file", f"a whole, undamaged {kind} file: {path} ({reason})") from None
+        raise must_be("file", f"a whole, undamaged {kind} file: {path} ({reason})") from None
 
 
 def _parquet(path: str, column: str, kind: str) -> Iterator[Any]:  # noqa: ARG001
@@ -120,7 +120,7 @@ def _check_type(kind: Any, column: str, path: str) -> None:
     if name in ("dictionary", "run_end_encoded"):
         name = f"{name} of {kind.value_type}"
     remedy = "give a column of its own to the part that is meant" if nested else "cast it to text where it is written"
-    raise InvalidInput("column", f"of text or binary: {column} of {path} is of type {name}; {remedy}")
+    raise must_be("column", f"of text or binary: {column} of {path} is of type {name}; {remedy}")
 
 
 def _present(array: Any, path: str, before: int, tally: Tally) -> Iterator[PackedElements]:

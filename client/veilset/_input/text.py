@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from veilset._input.unpacking import Opened
 from veilset.core.elements.packed import Origin, PackedElements, find_byte, pack_lines
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, must_be
 
 BLOCK_BYTES = 1 << 19
 LONGEST_LINE = 1 << 20
@@ -41,7 +41,7 @@ def check_encoding(encoding: str | None) -> None:
         if encoding is not None:
             "a".encode(encoding).decode(encoding)
     except (LookupError, UnicodeError, ValueError):
-        raise InvalidInput("encoding", "one that Python knows, such as utf-16 or latin-1", encoding) from None
+        raise must_be("encoding", "one that Python knows, such as utf-16 or latin-1", encoding) from None
 
 
 def read_chunks(source: Opened, encoding: str | None) -> Iterator[bytes]:
@@ -57,7 +57,7 @@ def read_chunks(source: Opened, encoding: str | None) -> Iterator[bytes]:
             try:
                 chunk = decode(chunk, final=ended).encode()
             except UnicodeError:
-                raise InvalidInput("encoding", f"that of the text in {source.name}, which is not {encoding}") from None
+                raise must_be("encoding", f"that of the text in {source.name}, which is not {encoding}") from None
         if chunk:
             yield chunk.removeprefix(_MARK) if first else chunk
             first = False
@@ -98,7 +98,7 @@ def _whole_lines(source: Opened, encoding: str | None) -> Iterator[bytes]:
 
 def too_long(name: str, line: int, what: str) -> InvalidInput:
     """What is said of a line or row that goes on and on."""
-    return InvalidInput("file", f"of {what}s of at most {LONGEST_LINE >> 20} MiB: {name}, line {line} is longer")
+    return must_be("file", f"of {what}s of at most {LONGEST_LINE >> 20} MiB: {name}, line {line} is longer")
 
 
 def line_at(data: NDArray[np.uint8], position: int, first: int) -> int:
@@ -114,23 +114,23 @@ def check_text(block: bytes, name: str, first: int, *, whole: bool = True) -> No
     data = np.frombuffer(block, dtype=np.uint8)
     if (position := block.find(b"\0")) >= 0:
         if wide := _wide_encoding(data[: 1 << 12]):
-            raise InvalidInput("encoding", f"{wide} for {name}, which looks like it (--encoding {wide})")
+            raise must_be("encoding", f"{wide} for {name}, which looks like it (--encoding {wide})")
         if block[257:262] == b"ustar":
-            raise InvalidInput(
+            raise must_be(
                 "file", f"text, Parquet or Arrow: {name} is a tar archive; unpack it and give the file inside"
             )
-        raise InvalidInput("file", f"text: {name} has a NUL byte in line {line_at(data, position, first)}")
+        raise must_be("file", f"text: {name} has a NUL byte in line {line_at(data, position, first)}")
     if block.isascii():
         return
     if (position := block.find(_MARK)) >= 0:
         where = f"{name}, line {line_at(data, position, first)}"
-        raise InvalidInput("file", f"without byte order marks but at its very beginning: {where} has one (U+FEFF)")
+        raise must_be("file", f"without byte order marks but at its very beginning: {where} has one (U+FEFF)")
     try:
         block.decode()
     except UnicodeDecodeError as error:
         if whole or error.end < len(block):
             where = f"{name} is not in line {line_at(data, error.start, first)}"
-            raise InvalidInput("file", f"UTF-8 text: {where}; --encoding names another, such as latin-1") from None
+            raise must_be("file", f"UTF-8 text: {where}; --encoding names another, such as latin-1") from None
 
 
 def _wide_encoding(sample: NDArray[np.uint8]) -> str:
@@ -153,6 +153,4 @@ def check_line_ends(data: NDArray[np.uint8], returns: NDArray[np.int64], name: s
         what, remedy = "ends in CR CR LF", "tr -d '\\r'"
     else:
         what, remedy = "has a carriage return (CR) that is not before a line feed", "tr '\\r' '\\n'"
-    raise InvalidInput(
-        "file", f"of lines that end in LF or CR LF: {where} {what}; convert it, for instance by {remedy}"
-    )
+    raise must_be("file", f"of lines that end in LF or CR LF: {where} {what}; convert it, for instance by {remedy}")

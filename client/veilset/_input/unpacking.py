@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -86,14 +86,14 @@ def opened(path: str, encoding: str | None = None) -> Iterator[Opened]:
             yield Opened(name, kind, file if kind == "text" else None, live=not regular and not packing)
     except lzma.LZMAError as error:
         limited = "limit" in str(error).lower()
-        raise InvalidInput("file", _needs_less_memory(path) if limited else f"a whole xz file: {path}") from None
+        raise must_be("file", _needs_less_memory(path) if limited else f"a whole xz file: {path}") from None
     except zstd.ZstdError as error:
         limited = "memory" in str(error).lower()
-        raise InvalidInput("file", _needs_less_memory(path) if limited else f"a whole zstd file: {path}") from None
+        raise must_be("file", _needs_less_memory(path) if limited else f"a whole zstd file: {path}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidInput("file", f"a whole file, not a cut or damaged one: {path} ({_reason(error)})") from None
+        raise must_be("file", f"a whole file, not a cut or damaged one: {path} ({_reason(error)})") from None
     except OSError as error:
-        raise InvalidInput("file", f"readable: {path}: {error.strerror or _reason(error)}") from None
+        raise must_be("file", f"readable: {path}: {error.strerror or _reason(error)}") from None
 
 
 def _needs_less_memory(path: str) -> str:
@@ -111,7 +111,7 @@ def _open(path: str) -> Iterator[BinaryIO]:
             yield file
         return
     if sys.stdin is None:
-        raise InvalidInput("file", "named: standard input is closed")
+        raise must_be("file", "named: standard input is closed")
     try:
         descriptor = sys.stdin.fileno()
     except (ValueError, OSError):  # replaced, as tests of the command line do
@@ -138,20 +138,18 @@ def _kind(head: bytes, name: str, packing: str, regular: bool, encoding: str | N
     within = f"{name} is {packing}, and inside of it is " if packing else f"{name} is "
     for magic, (what, remedy) in _REFUSED.items():
         if head.startswith(magic):
-            raise InvalidInput("file", f"text, Parquet or Arrow: {within}{what}; {remedy}")
+            raise must_be("file", f"text, Parquet or Arrow: {within}{what}; {remedy}")
     if packing and any(head.startswith(magic) for magic in _PACKED.values() if len(magic) != 3):
-        raise InvalidInput("file", f"text, packed once: {within}packed again; {_UNPACK}")
+        raise must_be("file", f"text, packed once: {within}packed again; {_UNPACK}")
     for kind, magics in _TABLES.items():
         if head.startswith(magics):
             if packing or not regular:
                 where = "packed" if packing else "on a pipe"
-                raise InvalidInput("file", f"a file of its own where it is Parquet or Arrow: {name} is {kind} {where}")
+                raise must_be("file", f"a file of its own where it is Parquet or Arrow: {name} is {kind} {where}")
             return kind
     for mark, found in _UTF.items() if encoding is None else ():
         if head.startswith(mark):
-            raise InvalidInput(
-                "encoding", f"{found} for {name}, which says so by its byte order mark (--encoding {found})"
-            )
+            raise must_be("encoding", f"{found} for {name}, which says so by its byte order mark (--encoding {found})")
     return "text"
 
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from veilset.errors import InvalidInput, StaleRelease
+from veilset.errors import StaleRelease, must_be
 
 Clock = Callable[[], float]
 LONGEST_AGE_SECONDS = 3.2e9  # a century
@@ -44,7 +44,7 @@ class ReleaseAge:
 def check_max_age(max_age_seconds: float | None) -> float | None:
     """Return it if it is None or a number of seconds above 0. Raises InvalidInput."""
     if max_age_seconds is not None and not 0 < max_age_seconds <= LONGEST_AGE_SECONDS:
-        raise InvalidInput("max_age_seconds", f"a number in (0, {LONGEST_AGE_SECONDS:g}]", max_age_seconds)
+        raise must_be("max_age_seconds", f"a number in (0, {LONGEST_AGE_SECONDS:g}]", max_age_seconds)
     return max_age_seconds
 
 

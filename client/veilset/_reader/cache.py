@@ -34,7 +34,7 @@ from veilset._reader.release_file import write_release
 from veilset._reader.sources import FileSource, ReleaseSource
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import check_name
-from veilset.errors import InvalidInput, NotFound, ReleaseRejected, StateCorrupted, StorageFull
+from veilset.errors import NotFound, ReleaseRejected, StateCorrupted, StorageFull, must_be
 
 KEPT_RELEASES = 2
 FILE_MODE = 0o600
@@ -240,4 +240,4 @@ def _folder_errors() -> Iterator[None]:
         if error.errno in _FULL:
             raise StorageFull("cache_dir: its disk is full") from None
         reason = error.strerror or type(error).__name__
-        raise InvalidInput("cache_dir", f"a folder that can be made and written ({reason})") from None
+        raise must_be("cache_dir", f"a folder that can be made and written ({reason})") from None

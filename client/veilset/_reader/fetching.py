@@ -15,7 +15,7 @@ from veilset._service.spec import Spec
 from veilset.core.params import check_name
 from veilset.core.release.header import ReleaseHeader, check_chunk
 from veilset.core.release.signing import open_manifest
-from veilset.errors import InvalidInput, NotFound, ReleaseRejected
+from veilset.errors import NotFound, ReleaseRejected, must_be
 
 _PUBLIC_KEY_BYTES = 32
 
@@ -63,7 +63,7 @@ def make_demands(
     if set_name is not None:
         check_name("set_name", set_name)
     if isinstance(public_keys, str | bytes):
-        raise InvalidInput("public_keys", "a collection of keys, not one of them")
+        raise must_be("public_keys", "a collection of keys, not one of them")
     pinned = frozenset(map(_public_key, public_keys))
     return Demands(set_name, pinned, min_sequence, check_max_age(max_age_seconds), spec)
 
@@ -74,7 +74,7 @@ def _public_key(value: bytes | str) -> bytes:
     except ValueError:
         raw = b""
     if len(raw) != _PUBLIC_KEY_BYTES:
-        raise InvalidInput("public_keys", "Ed25519 public keys: 32 raw bytes or 64 hexadecimal digits")
+        raise must_be("public_keys", "Ed25519 public keys: 32 raw bytes or 64 hexadecimal digits")
     return raw
 
 

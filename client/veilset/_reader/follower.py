@@ -27,7 +27,7 @@ from veilset._reader.sources import RedisSource
 from veilset._reader.view import View
 from veilset._service.spec import Spec
 from veilset.core.encodings.decoder import Rule
-from veilset.errors import InvalidInput, Unavailable, VeilsetError
+from veilset.errors import Unavailable, VeilsetError, must_be
 from veilset.forks import OneProcess
 from veilset.jitter import jitter
 
@@ -58,7 +58,7 @@ class Follower(Questions):
         decision: dict[str, Any] | None = None,
     ) -> None:
         if not 0 < poll_seconds <= LONGEST_POLL_SECONDS:
-            raise InvalidInput("poll_seconds", f"a number in (0, {LONGEST_POLL_SECONDS:g}]", poll_seconds)
+            raise must_be("poll_seconds", f"a number in (0, {LONGEST_POLL_SECONDS:g}]", poll_seconds)
         self._process = OneProcess()
         self._url = parse_redis_url(url)  # once: it remembers the nodes of a cluster
         self._releases = releases

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
 
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 SCHEMES = (
     "redis",
@@ -103,7 +103,7 @@ def parse_redis_url(url: str) -> RedisUrl:
 
 
 def _refuse(allowed: str) -> NoReturn:
-    raise InvalidInput("redis", allowed)
+    raise must_be("redis", allowed)
 
 
 def _hosts(text: str, kind: str) -> tuple[Host, ...]:
@@ -164,14 +164,14 @@ def _check_files(options: dict[str, str]) -> None:
     """Else a service would try for ever with files that cannot work."""
     for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
         if name in options and not os.access(options[name], os.R_OK):
-            raise InvalidInput("redis", f"a URL whose {name} is a readable file", options[name])
+            raise must_be("redis", f"a URL whose {name} is a readable file", options[name])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authorities, certificate, key = (options.get(name) for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"))
     if authorities is not None:
         try:
             context.load_verify_locations(authorities)
         except (ssl.SSLError, OSError):
-            raise InvalidInput("redis", "a URL whose ssl_ca_certs holds certificates (PEM)", authorities) from None
+            raise must_be("redis", "a URL whose ssl_ca_certs holds certificates (PEM)", authorities) from None
     if certificate is None:
         if key is not None:
             _refuse("a URL in which ssl_keyfile stands beside ssl_certfile")

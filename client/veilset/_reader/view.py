@@ -30,7 +30,7 @@ from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
 from veilset.core.privacy.limits import true_positive_limit
 from veilset.core.privacy.statement import Statement, make_statement
 from veilset.core.release.header import ReleaseHeader, split_chunks
-from veilset.errors import InvalidInput, PoorUtility, VeilsetError
+from veilset.errors import InvalidInput, PoorUtility, VeilsetError, must_be
 
 BATCH = columns.BATCH
 
@@ -182,10 +182,10 @@ class View(Answers):
         the encoding does not show it; InvalidInput if both are one release, whose noise would pass for agreement.
         """
         if not isinstance(other, View):
-            raise InvalidInput("other", "a View, as veilset.open gives it", type(other).__name__)
+            raise must_be("other", "a View, as veilset.open gives it", type(other).__name__)
         check_comparable(self.header, other.header)
         if None not in (self._key, other._key) and self._key != other._key:
-            raise InvalidInput("key", "the same secret for both releases")
+            raise must_be("key", "the same secret for both releases")
         return self.header.encoding.compare((self._vector, other._vector), other.header.encoding, confidence)
 
     def _deciding(self, max_false_positive_rate: float | None) -> View:

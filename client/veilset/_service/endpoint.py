@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from veilset._input.small_files import read_small
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 TLS_PREFIX = "tls://"
 _DNS_PREFIX = "dns:///"
@@ -71,12 +71,12 @@ def make_endpoint(
     cert = cert or variables.get("VEILSET_CERT_FILE") or None
     key = key or variables.get("VEILSET_CERT_KEY_FILE") or None
     if (cert is None) != (key is None):
-        raise InvalidInput("key" if key is None else "cert", "given where the other of cert and key is")
+        raise must_be("key" if key is None else "cert", "given where the other of cert and key is")
     address = target.removeprefix(TLS_PREFIX)
     host, port = _host_and_port(address, target)
     tls = target.startswith(TLS_PREFIX) or ca is not None or cert is not None
     if not (tls or insecure or is_loopback(host)):
-        raise InvalidInput(
+        raise must_be(
             "server",
             "reached by TLS (tls://host:port, or a ca) since it is not this machine, or used with insecure",
             target,
@@ -108,7 +108,7 @@ def _host_and_port(address: str, target: str) -> tuple[str, int]:
         and len(port) <= 5
     )
     if not (well_formed and 1 <= int(port) <= 65_535):
-        raise InvalidInput("server", "host:port, such as localhost:50051, or tls://host:port", target)
+        raise must_be("server", "host:port, such as localhost:50051, or tls://host:port", target)
     return host, int(port)
 
 
@@ -147,7 +147,7 @@ def _token(given: str | None, variables: Mapping[str, str]) -> str | None:
     if token is None and path:
         token = read_token(path)
     if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
-        raise InvalidInput("token", "printable ASCII without spaces")
+        raise must_be("token", "printable ASCII without spaces")
     return token
 
 
@@ -157,7 +157,7 @@ def read_token(path: FileName) -> str:
         token = read_small(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise InvalidInput("token-file", f"a readable file that holds a token ({reason})") from None
+        raise must_be("token-file", f"a readable file that holds a token ({reason})") from None
     if not token:
-        raise InvalidInput("token-file", "a file that holds a token, not an empty one")
+        raise must_be("token-file", "a file that holds a token, not an empty one")
     return token

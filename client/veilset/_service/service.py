@@ -45,6 +45,7 @@ from veilset.errors import (
     Unauthenticated,
     VeilsetError,
     WrongKey,
+    must_be,
 )
 from veilset.forks import OneProcess
 from veilset.v1 import membership_pb2 as pb
@@ -132,7 +133,9 @@ class Service:
         if key is not None:
             own = compute_key_check(key)
             if key_check not in ("", own):
-                raise WrongKey("key", f"the secret whose check value is {key_check}, not {own}")
+                raise WrongKey(
+                    "key", f"key is not the secret whose check value is {key_check}; its check value is {own}"
+                )
             key_check = own
         chosen_scheme = check_choice("scheme", scheme, HashScheme)
         check_key_check(key_check, chosen_scheme)
@@ -306,7 +309,7 @@ class Service:
         check_integer("part", part, 1, MAX_PART)
         upload_id = options.get("upload_id")
         if not upload_id:
-            raise InvalidInput("upload_id", "given for a part: the one of the whole upload")
+            raise must_be("upload_id", "given for a part: the one of the whole upload")
         self._check_open()
         upload = self._stream(_opening(operation, name, upload_id, part), _batches(elements), options)
         upload.run(options.get("retry_seconds"))
@@ -477,7 +480,7 @@ _REFUSED = (InvalidInput, NotFound, FailedPrecondition, Unauthenticated, Permiss
 
 def _batches(elements: Iterable[Element]) -> Iterator[Batch]:
     if isinstance(elements, str | bytes):
-        raise InvalidInput("elements", "a collection of elements, not one of them")
+        raise must_be("elements", "a collection of elements, not one of them")
     return iter(element_batches(elements))
 
 
@@ -517,7 +520,7 @@ def _encoding_message(name: str, dimensions: Mapping[str, int]) -> Encoding | No
             return wire.dimensions_to_proto(family.encoding, dimensions)
     known = [field for family in families for field in family.DIMENSIONS]
     wrong = next(field for field in dimensions if not name or field not in known)
-    raise InvalidInput(wrong, "a dimension of the encoding, one of " + ", ".join(known))
+    raise must_be(wrong, "a dimension of the encoding, one of " + ", ".join(known))
 
 
 @contextmanager
@@ -528,4 +531,4 @@ def _fitting(fields: str) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         if isinstance(error, VeilsetError):
             raise
-        raise InvalidInput(fields, "numbers in range and valid Unicode text") from None
+        raise must_be(fields, "numbers in range and valid Unicode text") from None

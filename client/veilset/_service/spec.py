@@ -30,7 +30,7 @@ from veilset.core.params import (
 )
 from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.spec_text import MAX_CHARACTERS, format_fields, parse_fields
-from veilset.errors import AlreadyExists, InvalidInput, NotFound
+from veilset.errors import AlreadyExists, InvalidInput, NotFound, must_be
 
 _PROFILES = {profile.versioned: profile for profile in Normalization}
 _NAMED = _PROFILES | {profile.value: profile for profile in Normalization}
@@ -49,10 +49,10 @@ class Spec:
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1, MAX_SIZE)
         if self.privacy.min_size > self.size:
-            raise InvalidInput("min_size", f"at most size ({self.size})", self.privacy.min_size)
+            raise must_be("min_size", f"at most size ({self.size})", self.privacy.min_size)
         keyed = self.hashing.scheme is HashScheme.BLAKE2B
         if keyed != bool(self.hashing.key_check):
-            raise InvalidInput("key_check", f"{'given' if keyed else 'absent'} with scheme {self.hashing.scheme}")
+            raise must_be("key_check", f"{'given' if keyed else 'absent'} with scheme {self.hashing.scheme}")
 
     @classmethod
     def plan(
@@ -102,7 +102,7 @@ class Spec:
         try:
             return _from_fields(fields)
         except InvalidInput as error:
-            raise InvalidInput(f"spec.{error.field}", error.allowed) from None
+            raise must_be(f"spec.{error.field}", error.allowed) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Spec:
@@ -113,7 +113,7 @@ class Spec:
         except OSError as error:
             raise NotFound(f"spec {path}: {error.strerror}", field="spec") from None
         except UnicodeDecodeError:
-            raise InvalidInput("spec", "UTF-8 text") from None
+            raise must_be("spec", "UTF-8 text") from None
 
     def save(self, path: str | Path) -> None:
         """Write the file. Raises AlreadyExists rather than replace one: a new seed would part two sides."""
@@ -156,13 +156,13 @@ class Spec:
 def _from_fields(fields: dict[str, Any]) -> Spec:
     profile = _NAMED.get(fields["normalization"])
     if profile is None:
-        raise InvalidInput("normalization", "one of " + ", ".join(_PROFILES))
+        raise must_be("normalization", "one of " + ", ".join(_PROFILES))
     scheme = check_choice("scheme", fields["scheme"], HashScheme)
     calibration = check_choice("calibration", fields["calibration"], Calibration)
     if calibration is Calibration.WORST_CASE:  # the record would make it so silently
         for name, only in (("delta", 0), ("min_size", 1)):
             if fields[name] != only:
-                raise InvalidInput(
+                raise must_be(
                     name, f"{only} with calibration {calibration}, which promises no more and takes no credit"
                 )
     privacy = PrivacyParameters(
@@ -178,6 +178,6 @@ def _from_fields(fields: dict[str, Any]) -> Spec:
     for other in ENCODINGS.values():
         for name in other.DIMENSIONS:
             if name in fields and name not in dimensions:
-                raise InvalidInput(name, f"absent with encoding {family.encoding}")
+                raise must_be(name, f"absent with encoding {family.encoding}")
     hashing = HashParameters(scheme, fields["seed"], fields.get("key_check", ""))
     return Spec(fields["size"], hashing, family.calibrate(privacy, dimensions), privacy, profile)

@@ -29,7 +29,7 @@ from veilset.core.elements.hashing import pack_digests
 from veilset.core.elements.keys import check_key
 from veilset.core.params import DIGEST_BYTES, HashParameters, Normalization
 from veilset.core.release import wire
-from veilset.errors import FailedPrecondition, InvalidInput, Unavailable, VeilsetError
+from veilset.errors import FailedPrecondition, Unavailable, VeilsetError, must_be
 from veilset.jitter import jitter
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
@@ -86,7 +86,7 @@ class Patience:
 
     def __init__(self, retry_seconds: float | None) -> None:
         if retry_seconds is not None and not 0 <= retry_seconds <= MAX_RETRY_SECONDS:
-            raise InvalidInput("retry_seconds", f"a number in [0, {MAX_RETRY_SECONDS:g}]", retry_seconds)
+            raise must_be("retry_seconds", f"a number in [0, {MAX_RETRY_SECONDS:g}]", retry_seconds)
         self._limit = RETRY_SECONDS if retry_seconds is None else retry_seconds
         self._pause = _FIRST_PAUSE
         self._away_since: float | None = None

@@ -24,7 +24,7 @@ from veilset.cli import options
 from veilset.cli.output import emit
 from veilset.core.encodings import ENCODINGS
 from veilset.core.estimates.intervals import binomial_interval
-from veilset.errors import InvalidInput, VeilsetError
+from veilset.errors import VeilsetError, must_be
 
 SET = "demo"
 """And the name of the encoding behind a hyphen: demo-bloom, demo-linear."""
@@ -128,11 +128,11 @@ def read_lists(path: str | None) -> Lists:
         try:
             from MailChecker import MailChecker
         except ImportError:
-            raise InvalidInput("file", "given, or pip install mailchecker for a real list") from None
+            raise must_be("file", "given, or pip install mailchecker for a real list") from None
         found = sorted(domain.encode() for domain in MailChecker.blacklist)
         origin = "disposable e-mail domains of the package mailchecker (MIT licence)"
     if len(found) < 2 * HELD_OUT_EVERY:
-        raise InvalidInput("file", f"a list of at least {2 * HELD_OUT_EVERY} different entries", len(found))
+        raise must_be("file", f"a list of at least {2 * HELD_OUT_EVERY} different entries", len(found))
     held_out = found[::HELD_OUT_EVERY]
     del found[::HELD_OUT_EVERY]
     return Lists(origin, found, held_out)
@@ -143,7 +143,7 @@ def _empty(state: Path) -> None:
     state.parent.mkdir(parents=True, exist_ok=True)
     if state.exists():
         if any(state.iterdir()) and not (state / "ledger.db").exists():
-            raise InvalidInput("state", "a new or empty folder, or one of an earlier demo", str(state))
+            raise must_be("state", "a new or empty folder, or one of an earlier demo", str(state))
         shutil.rmtree(state)
     state.with_name(state.name + ".anchor").unlink(missing_ok=True)  # it remembers the state that is gone
 

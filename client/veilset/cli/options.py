@@ -17,7 +17,7 @@ from veilset.core.elements.keys import AmbientKey
 from veilset.core.encodings import ENCODINGS
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization
 from veilset.core.privacy.limits import delta_is_large
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -69,14 +69,14 @@ def read_redis(url: str | None, path: Path | None) -> str | None:
         name for name in ("redis", "redis_file") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     if len(given) == 2:
-        raise InvalidInput("redis-file", "absent where --redis is given")
+        raise must_be("redis-file", "absent where --redis is given")
     if path is None or given == ["redis"]:
         return url
     try:
         return read_small(path).decode().strip() if given or url is None else url
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise InvalidInput("redis-file", f"a readable file that holds a URL ({reason})") from None
+        raise must_be("redis-file", f"a readable file that holds a URL ({reason})") from None
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -157,7 +157,7 @@ def take_dimensions(encoding: str | None, parameters: dict[str, Any]) -> tuple[s
         encoding = named[0]
     for name in named:
         if name != encoding:
-            raise InvalidInput(next(iter(given[name])), f"absent: it is of the encoding {name}")
+            raise must_be(next(iter(given[name])), f"absent: it is of the encoding {name}")
     return encoding, given.get(encoding or "", {})
 
 
@@ -179,7 +179,7 @@ def read_key(path: Path | None) -> bytes | None:
         key = read_small(path).removesuffix(b"\n")
         return key if _key_is_explicit() else AmbientKey(key)
     except OSError as error:
-        raise InvalidInput("key-file", f"a readable file ({error.strerror})") from None
+        raise must_be("key-file", f"a readable file ({error.strerror})") from None
 
 
 def _key_is_explicit() -> bool:
@@ -192,10 +192,10 @@ def read_key_of(scheme: str, path: Path | None, *, required: bool = True) -> byt
     name the file for the keyed sets among many)."""
     if scheme != HashScheme.BLAKE2B:
         if path is not None and _key_is_explicit():
-            raise InvalidInput("key-file", f"absent with scheme {scheme}, which takes no secret")
+            raise must_be("key-file", f"absent with scheme {scheme}, which takes no secret")
         return None
     if path is None and required:
-        raise InvalidInput("key-file", f"given with scheme {scheme}: only its check value is kept")
+        raise must_be("key-file", f"given with scheme {scheme}: only its check value is kept")
     return read_key(path)
 
 

@@ -18,7 +18,7 @@ from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source
 from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.estimates.bounded_interval import Estimate, confidence_text, finite_or_none
-from veilset.errors import InvalidInput, ReleaseRejected
+from veilset.errors import ReleaseRejected, must_be
 
 
 @click.command("overlap", short_help="Estimate what a list or two sets have in common.")
@@ -54,11 +54,11 @@ def overlap(
     end of a size ("high": null), and not what is in common.
     """
     if other_set is None and any(other.values()):
-        raise InvalidInput("with", "given, and name the other set, where its release, Redis, sequence or public key is")
+        raise must_be("with", "given, and name the other set, where its release, Redis, sequence or public key is")
     if bool(files) == (other_set is not None):
-        raise InvalidInput("files", "given, or --with OTHER_SET, but not both")
+        raise must_be("files", "given, or --with OTHER_SET, but not both")
     if other_set is not None and (form != FileForm() or skip_invalid):
-        raise InvalidInput("files", "given where options for files are, such as --format or --column")
+        raise must_be("files", "given where options for files are, such as --format or --column")
     if other_set is None:
         tally, invalid = Tally(), InvalidElements(skip=skip_invalid)
         elements, view = read_files(files, form, tally), source.open()
@@ -90,9 +90,9 @@ def _partner(
     """Where the other release is."""
     target = with_release or with_redis or own.target
     if with_release and with_redis:
-        raise InvalidInput("with-redis", "absent where --with-release is given")
+        raise must_be("with-redis", "absent where --with-release is given")
     if with_release is None and "://" not in target:
-        raise InvalidInput("with-redis", "a URL, or --with-release FILE, as SET comes from a file")
+        raise must_be("with-redis", "a URL, or --with-release FILE, as SET comes from a file")
     return replace(
         own,
         set_name=set_name,

@@ -25,7 +25,7 @@ from veilset.core.encodings.planning import (
 )
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.core.privacy.statement import accuracy_text
-from veilset.errors import InvalidInput, PoorUtility
+from veilset.errors import PoorUtility, must_be
 
 _NEARLY = 0.9
 _COUNTED_FROM = 5_000
@@ -96,7 +96,7 @@ def _objective(min_tpr: float | None, max_fpr: float | None, efficiency: float |
     if efficiency is not None:
         given.append(SmallestVector(efficiency))
     if len(given) > 1:
-        raise InvalidInput("min-tpr", "given without max-fpr and efficiency: only one of the three")
+        raise must_be("min-tpr", "given without max-fpr and efficiency: only one of the three")
     return given[0] if given else LargestAdvantage()
 
 

@@ -25,7 +25,7 @@ from veilset.cli.output import emit, escape, is_terminal, progress
 from veilset.cli.source import Source, kept, source, warn_if_useless
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings.decoder import Decoder, Rule
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, must_be
 
 Extras = dict[str, Callable[..., NDArray[np.float64]]]
 """What is shown beside the answers: name → (decoder, what it reads of a batch) → its values."""
@@ -98,9 +98,9 @@ def query(
     --column that is a number means a CSV file without a header, unless --header is given.
     """
     if not elements and not files:
-        raise InvalidInput("elements", "given as arguments or by --from FILE")
+        raise must_be("elements", "given as arguments or by --from FILE")
     if follow and remote:
-        raise InvalidInput("remote", "absent with --follow")
+        raise must_be("remote", "absent with --follow")
     extras = _extras(scores, posterior)
     tally, invalid = Tally(), InvalidElements(skip=True)
     asked = chain(
@@ -145,7 +145,7 @@ def _extras(scores: bool, prior: float | None) -> Extras:
         extras["score"] = lambda decoder, *reading: decoder.scores(*reading)
     if prior is not None:
         if not 0.0 <= prior <= 1.0:  # before Redis is asked
-            raise InvalidInput("prior", "a probability in [0, 1]")
+            raise must_be("prior", "a probability in [0, 1]")
         extras["posterior"] = lambda decoder, *reading: decoder.posteriors(*reading, prior)
     return extras
 
@@ -175,7 +175,7 @@ def _ask(
 
 def _write(at_once: bool) -> Callable[[str], None]:
     if sys.stdout is None:
-        raise InvalidInput("output", "open: standard output is closed; --summary or a file takes the answers")
+        raise must_be("output", "open: standard output is closed; --summary or a file takes the answers")
 
     def write(text: str) -> None:
         sys.stdout.write(text)

@@ -26,7 +26,7 @@ from veilset.cli.options import (
     set_name,
     spec_file,
 )
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -60,13 +60,13 @@ class Source:
     def remote(self, **decision: Any) -> RemoteView:
         """Ask it where it is; arguments as `veilset.remote`. Raises InvalidInput where other options do not go with that."""
         if self.cache_dir is not None:
-            raise InvalidInput("cache-dir", "absent with --remote, which keeps nothing")
+            raise must_be("cache-dir", "absent with --remote, which keeps nothing")
         return remote(self._url("remote"), self.set_name, sequence=self.sequence, **self._demands, **decision)
 
     def follow(self, **decision: Any) -> Follower:
         """Follow the set; arguments as `veilset.follow`. Raises InvalidInput where other options do not go with that."""
         if self.sequence:
-            raise InvalidInput("sequence", "absent with --follow, which goes from release to release")
+            raise must_be("sequence", "absent with --follow, which goes from release to release")
         return follow(self._url("follow"), self.set_name, cache_dir=self.cache_dir, **self._demands, **decision)
 
     @property
@@ -80,7 +80,7 @@ class Source:
 
     def _url(self, option: str) -> str:
         if not is_url(self.target):
-            raise InvalidInput("redis", f"given, and --release not, with --{option}")
+            raise must_be("redis", f"given, and --release not, with --{option}")
         return self.target
 
 
@@ -111,9 +111,9 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
         redis = read_redis(redis, redis_file)
         target = release or redis
         if target is None:
-            raise InvalidInput("redis", "given, by --redis URL or VEILSET_REDIS, or a saved release by --release FILE")
+            raise must_be("redis", "given, by --redis URL or VEILSET_REDIS, or a saved release by --release FILE")
         if release is None and "://" not in target:  # else it would be taken for a file
-            raise InvalidInput("redis", "a URL such as redis://127.0.0.1:6379/0")
+            raise must_be("redis", "a URL such as redis://127.0.0.1:6379/0")
         spec = Spec.load(spec_file) if spec_file is not None else None
         return command(source=Source(set_name, target, sequence, public_keys, read_key(key_file), spec), **rest)
 

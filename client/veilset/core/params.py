@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 MAX_EPSILON = 64.0
 MAX_BUDGET_EPSILON = 1e6
@@ -85,28 +85,28 @@ class Normalization(StrEnum):
 def check_name(field: str, name: str) -> str:
     """Return ``name`` if it can name a set or a budget account, else raise InvalidInput naming ``field``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInput(field, "1 to 63 characters matching [a-z0-9][a-z0-9._-]{0,62}")
+        raise must_be(field, "1 to 63 characters matching [a-z0-9][a-z0-9._-]{0,62}")
     return name
 
 
 def check_integer(field: str, value: int, low: int, high: int) -> int:
     """Return ``value`` if it is an int (not a bool) in [low, high], else raise InvalidInput naming ``field``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidInput(field, f"an integer in [{low}, {high}]", value)
+        raise must_be(field, f"an integer in [{low}, {high}]", value)
     return value
 
 
 def check_epsilon(field: str, value: float) -> float:
     """Return ``value`` as a float if it is in (0, 64], else raise InvalidInput naming ``field``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_EPSILON:
-        raise InvalidInput(field, f"a number in (0, {MAX_EPSILON:g}]", value)
+        raise must_be(field, f"a number in (0, {MAX_EPSILON:g}]", value)
     return float(value)
 
 
 def check_delta(field: str, value: float) -> float:
     """Return ``value`` as a float if it is in [0, 0.1], else raise InvalidInput naming ``field``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_DELTA:
-        raise InvalidInput(field, f"a number in [0, {MAX_DELTA:g}]", value)
+        raise must_be(field, f"a number in [0, {MAX_DELTA:g}]", value)
     return float(value)
 
 
@@ -115,15 +115,15 @@ def check_choice(field: str, value: str | None, choices: type[Choice]) -> Choice
     try:
         return choices(value or "")
     except ValueError:
-        raise InvalidInput(field, "one of " + ", ".join(choices), value) from None
+        raise must_be(field, "one of " + ", ".join(choices), value) from None
 
 
 def check_key_check(value: str, scheme: HashScheme) -> str:
     """Return a check value if it is "" or, with a keyed scheme, 16 lower-case hexadecimal digits; else raise InvalidInput."""
     if value and scheme is not HashScheme.BLAKE2B:
-        raise InvalidInput("key_check", f"absent with scheme {scheme}")
+        raise must_be("key_check", f"absent with scheme {scheme}")
     if not isinstance(value, str) or (value and not _KEY_CHECK.fullmatch(value)):
-        raise InvalidInput("key_check", f"{2 * KEY_CHECK_BYTES} lower-case hexadecimal digits")
+        raise must_be("key_check", f"{2 * KEY_CHECK_BYTES} lower-case hexadecimal digits")
     return value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from veilset.cli import options
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 from veilset_server.cli.durations import parse_duration
 from veilset_server.cli.state_option import state_folder
 from veilset_server.principals import Role, make_principal
@@ -53,7 +53,7 @@ def create_token(
     Example: veilset token create --role producer --sets 'customers-*' --expires 30d --name crm > crm.token
     """
     if expires is not None and not 1 <= expires <= LONGEST_SECONDS:
-        raise InvalidInput("expires", f"between 1s and {LONGEST_SECONDS // 86_400}d, or {NEVER}")
+        raise must_be("expires", f"between 1s and {LONGEST_SECONDS // 86_400}d, or {NEVER}")
     now_us, token_id = SystemClock().now_us(), make_token_id()
     text = make_token(token_id)
     record = TokenRecord(

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from veilset._service.endpoint import is_loopback
-from veilset.errors import FailedPrecondition, InvalidInput, NotFound, VeilsetError
+from veilset.errors import FailedPrecondition, NotFound, VeilsetError, must_be
 from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.rpc.call import label_of
 from veilset_server.rpc.call_log import CallLog
@@ -161,7 +161,7 @@ class Monitoring:
             try:
                 self._listener.reload()
             except (OSError, ValueError) as error:
-                raise InvalidInput("tls-cert", f"a certificate with its key ({type(error).__name__})") from None
+                raise must_be("tls-cert", f"a certificate with its key ({type(error).__name__})") from None
 
 
 def _tracer(endpoint: str) -> CallTracer:

@@ -17,7 +17,7 @@ from veilset._reader.redis_errors import refused_command, transient
 from veilset._reader.redis_url import parse_redis_url
 from veilset._reader.release_file import MAX_MANIFEST_BYTES
 from veilset.core.encodings.interface import CHUNK_BYTES
-from veilset.errors import InvalidInput, NotFound, Unavailable
+from veilset.errors import NotFound, Unavailable, must_be
 
 MAX_DIGITS = 19
 POINTER_TRIES = 100
@@ -36,7 +36,7 @@ class RedisStore:
         asks one node only."""
         self._url = parse_redis_url(url)
         if replicas and self._url.kind == "cluster":
-            raise InvalidInput("replicas", "0 with a cluster; set min-replicas-to-write on its nodes", replicas)
+            raise must_be("replicas", "0 with a cluster; set min-replicas-to-write on its nodes", replicas)
         self._timeout_seconds = timeout_seconds
         self._replicas = replicas
         self._connected: RedisClient | None = None

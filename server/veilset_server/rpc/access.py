@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from veilset._service.endpoint import is_loopback
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 from veilset_server.ports import Clock
 from veilset_server.principals import AuthMode
 from veilset_server.rpc.credentials import Credentials
@@ -25,7 +25,7 @@ def make_credentials(settings: Settings, clock: Clock) -> Credentials:
         insecure=settings.insecure,
     )
     if not (credentials.on or settings.client_ca or settings.insecure or is_loopback(settings.host)):
-        raise InvalidInput(
+        raise must_be(
             "host",
             "a loopback address, since callers are not asked who they are, or used with tokens (veilset token create, or "
             "auth token), with client-ca, or insecure",

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from veilset.errors import InvalidInput
+from veilset.errors import InvalidInput, must_be
 from veilset_server.principals import Principal, make_principal
 
 KINDS: Mapping[str, str] = {
@@ -37,35 +37,35 @@ def parse_identities(text: bytes) -> Identities:
     try:
         found: dict[str, Any] = tomllib.loads(text.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput("identities", f"a TOML file ({error})") from None
+        raise must_be("identities", f"a TOML file ({error})") from None
     entries = found.pop("identity", [])
     if found or not isinstance(entries, list):
-        raise InvalidInput("identities", "a file of [[identity]] entries and nothing else")
+        raise must_be("identities", "a file of [[identity]] entries and nothing else")
     identities: dict[str, Principal] = {}
     for number, entry in enumerate(entries, start=1):
         certificate, principal = _identity(f"identities: entry {number}", entry)
         if certificate in identities:
-            raise InvalidInput(f"identities: entry {number}: certificate", "named once only", certificate)
+            raise must_be(f"identities: entry {number}: certificate", "named once only", certificate)
         identities[certificate] = principal
     return identities
 
 
 def _identity(where: str, entry: object) -> tuple[str, Principal]:
     if not isinstance(entry, dict) or set(entry) != _KEYS:
-        raise InvalidInput(where, f"a table of {', '.join(sorted(_KEYS))}")
+        raise must_be(where, f"a table of {', '.join(sorted(_KEYS))}")
     certificate, name, roles, sets = (entry[key] for key in ("certificate", "name", "roles", "sets"))
     kind, _, own = certificate.partition(":") if isinstance(certificate, str) else ("", "", "")
     if kind not in KINDS or not own:
-        raise InvalidInput(f"{where}: certificate", f"one of {', '.join(KINDS)}, a colon, and the name", certificate)
+        raise must_be(f"{where}: certificate", f"one of {', '.join(KINDS)}, a colon, and the name", certificate)
     for key, value in (("roles", roles), ("sets", sets)):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise InvalidInput(f"{where}: {key}", "a list of texts")
+            raise must_be(f"{where}: {key}", "a list of texts")
     if not isinstance(name, str):
-        raise InvalidInput(f"{where}: name", "a text")
+        raise must_be(f"{where}: name", "a text")
     try:
         return certificate, make_principal(name, roles, sets)
     except InvalidInput as error:
-        raise InvalidInput(f"{where}: {error.field}", error.allowed) from None
+        raise must_be(f"{where}: {error.field}", error.allowed) from None
 
 
 def find_identity(identities: Identities, certificate: Mapping[str, Iterable[bytes]]) -> Principal | None:

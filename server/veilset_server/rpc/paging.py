@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from veilset.core.params import check_integer
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 from veilset_server.records import StoredRelease
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
@@ -24,7 +24,7 @@ def page_size(asked: int) -> int:
 def sequence_token(token: str) -> int:
     """The sequence below which the page starts; 0 from the newest. Raises InvalidInput."""
     if token and not (token.isascii() and token.isdigit() and len(token) <= len(str(MAX_SEQUENCE))):
-        raise InvalidInput("page_token", "the next_page_token of the page before, or empty")
+        raise must_be("page_token", "the next_page_token of the page before, or empty")
     return min(int(token or 0), MAX_SEQUENCE)
 
 

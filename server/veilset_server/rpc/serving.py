@@ -17,7 +17,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
-from veilset.errors import InvalidInput, LimitExceeded, PermissionDenied, Unavailable, VeilsetError
+from veilset.errors import LimitExceeded, PermissionDenied, Unavailable, VeilsetError, must_be
 from veilset_server.error_places import error_places
 from veilset_server.limits import exceeded
 from veilset_server.rpc.allowances import PUBLIC_CALLS, Allowances
@@ -228,7 +228,7 @@ class Serving(grpc.ServerInterceptor):
         naming: Message | None = None  # the message that said which sets the call is about
         while (received := call.receive(self._message_seconds)) is not None:
             if not method.startswith(OWN_METHODS) and len(received) > MAX_FOREIGN_BYTES:
-                raise InvalidInput("message", f"at most {MAX_FOREIGN_BYTES} bytes for this method", len(received))
+                raise must_be("message", f"at most {MAX_FOREIGN_BYTES} bytes for this method", len(received))
             with self._allowances.message(call.key, len(received)):  # until it is handled
                 message = self._decoded(call.key, decode, received)
                 del received
@@ -254,7 +254,7 @@ class Serving(grpc.ServerInterceptor):
             try:
                 message = decode(received)
             except DecodeError:
-                raise InvalidInput("message", "a protobuf message of this method's type") from None
+                raise must_be("message", "a protobuf message of this method's type") from None
             _check_parts(message)
             return message
 
@@ -283,13 +283,13 @@ def _check_parts(message: Message) -> None:
         if isinstance(value, Message):
             _check_parts(value)
         elif not isinstance(value, str | bytes | float) and hasattr(value, "__len__") and len(value) > MAX_PARTS:
-            raise InvalidInput(field.name, f"at most {MAX_PARTS} in a message", len(value))
+            raise must_be(field.name, f"at most {MAX_PARTS} in a message", len(value))
 
 
 def _only(messages: Iterator[Message]) -> Message:
     message = next(messages, None)
     if message is None:
-        raise InvalidInput("message", "given: the call ended without one")
+        raise must_be("message", "given: the call ended without one")
     return message
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
+from veilset.v1 import membership_pb2 as pb
+
 from veilset.core.params import (
     MAX_PART,
     HashParameters,
@@ -17,8 +19,7 @@ from veilset.core.params import (
     check_name,
 )
 from veilset.core.release import wire
-from veilset.errors import InvalidInput, OutOfSequence
-from veilset.v1 import membership_pb2 as pb
+from veilset.errors import OutOfSequence, must_be
 from veilset_server.records import UploadPart
 from veilset_server.rpc.call import current_call
 from veilset_server.rpc.shares import Shares
@@ -70,7 +71,7 @@ class UploadCalls:
                 case "elements":
                     count = self._uploads.add_elements(*upload, list(request.elements.values), call.principal)
                 case _:
-                    raise InvalidInput("content", "elements or digests")
+                    raise must_be("content", "elements or digests")
         return pb.AddBatchResponse(elements=count)
 
     def _content(
@@ -126,4 +127,4 @@ def _add(session: UploadSession, batch: pb.Batch) -> tuple[int, int]:
         return session.add_digests(batch.sequence, batch.digests)
     if kind == "elements":
         return session.add_elements(batch.sequence, list(batch.elements.values))
-    raise InvalidInput("content", "elements or digests")
+    raise must_be("content", "elements or digests")

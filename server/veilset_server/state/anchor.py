@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from veilset.core.privacy.budget import format_delta, parse_delta
-from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, StorageFull, Unavailable
+from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, StorageFull, Unavailable, must_be
 from veilset_server.records import Charged, Mark
 from veilset_server.state.durability import new_file, relative_name, write_all
 from veilset_server.state.files import Held, hold, read_regular
@@ -43,15 +43,15 @@ def open_anchor(path: Path, state: Path) -> Iterator[AnchorFile]:
     try:
         target = path.resolve()
     except (OSError, RuntimeError):  # the latter before Python 3.13, for links that lead in a circle
-        raise InvalidInput("anchor", "a path whose links lead to a file", str(path)) from None
+        raise must_be("anchor", "a path whose links lead to a file", str(path)) from None
     folder = target.parent
     if not folder.is_dir():
-        raise InvalidInput("anchor", "in a folder that exists; is its volume mounted?", str(path))
+        raise must_be("anchor", "in a folder that exists; is its volume mounted?", str(path))
     kept = state.stat()
     if any(os.path.samestat(above.stat(), kept) for above in (folder, *folder.parents)):
-        raise InvalidInput("anchor", "outside the state folder, or every backup would hold it too", str(path))
+        raise must_be("anchor", "outside the state folder, or every backup would hold it too", str(path))
     if target.exists() and not target.is_file():
-        raise InvalidInput("anchor", "a regular file, or a path where none is yet", str(path))
+        raise must_be("anchor", "a regular file, or a path where none is yet", str(path))
     descriptor = _hold(target)
     try:
         yield AnchorFile(target)
@@ -88,7 +88,7 @@ class AnchorFile:
         except FileNotFoundError:
             self._missing = True
         except OSError as error:
-            raise InvalidInput("anchor", f"a regular file that can be read ({error.strerror})", str(path)) from None
+            raise must_be("anchor", f"a regular file that can be read ({error.strerror})", str(path)) from None
 
     @property
     def missing(self) -> bool:

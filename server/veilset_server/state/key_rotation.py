@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from veilset.core.release.signing import MAX_SIGNATURES, key_id
-from veilset.errors import FailedPrecondition, InvalidInput, NotFound
+from veilset.errors import FailedPrecondition, NotFound, must_be
 
 MAX_OVERLAP_SECONDS = 10 * 366 * 86_400
 
@@ -55,7 +55,7 @@ def rotate(keys: Sequence[SigningKey], added: SigningKey, now_us: int, overlap_s
     Private keys whose time is over are destroyed. Raises InvalidInput, FailedPrecondition (too many sign at once).
     """
     if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
-        raise InvalidInput("overlap", f"0 to {MAX_OVERLAP_SECONDS // 86_400} days", overlap_seconds)
+        raise must_be("overlap", f"0 to {MAX_OVERLAP_SECONDS // 86_400} days", overlap_seconds)
     end_us = now_us + int(overlap_seconds * 1e6)
     older = [_ended_by(key, end_us) for key in keys]
     found = destroy_retired([added, *older], now_us)

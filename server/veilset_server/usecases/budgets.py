@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from veilset.core.params import MAX_BUDGET_EPSILON, check_name
 from veilset.core.privacy.budget import charge_delta, to_nano_epsilon
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 from veilset_server.ports import Clock
 from veilset_server.records import Account
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
@@ -24,7 +24,7 @@ class Budgets:
     def get(self, account: str, set_name: str) -> Account:
         """The account of that name, or the one that a set is charged to. Raises InvalidInput, NotFound."""
         if bool(account) == bool(set_name):
-            raise InvalidInput("account", "given, or set_name, but not both")
+            raise must_be("account", "given, or set_name, but not both")
         if set_name:
             account = self._ledger.get_set(set_name).description.account
         return self._ledger.get_account(check_name("account", account))
@@ -33,11 +33,11 @@ class Budgets:
         """Set new totals, at least the present ones; epsilon 0 and delta None keep theirs. Raises InvalidInput, NotFound."""
         present = self._ledger.get_account(check_name("account", account))
         if not 0 <= epsilon <= MAX_BUDGET_EPSILON:
-            raise InvalidInput("epsilon", f"a number in [0, {MAX_BUDGET_EPSILON:g}]", epsilon)
+            raise must_be("epsilon", f"a number in [0, {MAX_BUDGET_EPSILON:g}]", epsilon)
         if not 1 <= len(reason.strip()) <= MAX_REASON:
-            raise InvalidInput("reason", f"1 to {MAX_REASON} characters")
+            raise must_be("reason", f"1 to {MAX_REASON} characters")
         if delta is not None and not 0 <= delta <= 1:
-            raise InvalidInput("delta", "a number in [0, 1]", delta)
+            raise must_be("delta", "a number in [0, 1]", delta)
         nano = to_nano_epsilon(epsilon) if epsilon else present.total_nano_epsilon
         total_delta: Fraction = present.total_delta if delta is None else charge_delta(delta)
         return self._ledger.raise_budget(account, nano, total_delta, reason.strip(), self._clock.now_us())

@@ -21,7 +21,7 @@ from veilset.core.privacy.budget import charge_of, format_delta
 from veilset.core.privacy.counts import CountNoise, exact_noise
 from veilset.core.release.header import NoisyCount, ReleaseHeader
 from veilset.core.release.signing import open_manifest
-from veilset.errors import FailedPrecondition, InvalidInput, VeilsetError
+from veilset.errors import FailedPrecondition, VeilsetError, must_be
 from veilset_server.locks import KeyedLocks
 from veilset_server.ports import Clock, Entropy, Signer
 from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
@@ -58,7 +58,7 @@ class PublishRequest:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.request_id) <= MAX_REQUEST_ID:
-            raise InvalidInput("request_id", f"1 to {MAX_REQUEST_ID} characters", len(self.request_id))
+            raise must_be("request_id", f"1 to {MAX_REQUEST_ID} characters", len(self.request_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def make_terms(description: SetDescription, request: PublishRequest, max_bits: i
     noise: CountNoise | None
     if counts_first:
         if request.count is not None:
-            raise InvalidInput("count", "absent: each release of this set has one, for its capacity")
+            raise must_be("count", "absent: each release of this set has one, for its capacity")
         privacy, noise = capacity_noise(privacy, description.count_epsilon)
     else:
         noise = count_noise(description, request.count) if request.count is not None else None

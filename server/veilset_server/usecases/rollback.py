@@ -26,12 +26,12 @@ from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import open_manifest
 from veilset.errors import (
     FailedPrecondition,
-    InvalidInput,
     NotFound,
     ReleaseRejected,
     StateRolledBack,
     StorageFull,
     VeilsetError,
+    must_be,
 )
 from veilset_server.ports import Anchor, ReleaseStore, Signer
 from veilset_server.records import Account, Charge, Charged, Mark
@@ -193,9 +193,9 @@ class RollbackGuard:
         self.prove_anchor(set_name, account)
         charge = Charge(to_nano_epsilon(epsilon) if epsilon > 0 else 1, charge_delta(delta))
         if charge.nano_epsilon < loss.nano_epsilon:
-            raise InvalidInput("epsilon", f"at least {format_nano_epsilon(loss.nano_epsilon)}, which is known", epsilon)
+            raise must_be("epsilon", f"at least {format_nano_epsilon(loss.nano_epsilon)}, which is known", epsilon)
         if charge.delta < loss.delta:
-            raise InvalidInput("delta", f"at least {format_delta(loss.delta)}, which is known", delta)
+            raise must_be("delta", f"at least {format_delta(loss.delta)}, which is known", delta)
         last = max(loss.sequence, self._ledger.next_sequence(set_name))
         found = self._ledger.charge_lost_releases(set_name, last, account, charge, reason, loss.operations)
         self.record(set_name, last, found)

@@ -27,7 +27,7 @@ from veilset.core.params import (
     check_name,
 )
 from veilset.core.privacy.budget import charge_delta, format_nano_epsilon, to_nano_epsilon
-from veilset.errors import FailedPrecondition, InvalidInput, LimitExceeded, NotFound, PoorUtility
+from veilset.errors import FailedPrecondition, LimitExceeded, NotFound, PoorUtility, must_be
 from veilset_server.locks import KeyedLocks
 from veilset_server.ports import Clock, Entropy
 from veilset_server.records import SetDescription, StoredSet
@@ -66,9 +66,7 @@ class SetRequest:
 
     def __post_init__(self) -> None:
         if self.size and self.count_epsilon:
-            raise InvalidInput(
-                "count_epsilon", "absent where size is given: the capacity follows from the one or the other"
-            )
+            raise must_be("count_epsilon", "absent where size is given: the capacity follows from the one or the other")
 
     @property
     def planned(self) -> tuple[int, PrivacyParameters, float]:
@@ -127,7 +125,7 @@ class Sets:
         """
         check_name("name", request.name)
         if request.scheme is HashScheme.BLAKE2B and not request.key_check:
-            raise InvalidInput("key_check", f"given with scheme {request.scheme}, so that a wrong secret is noticed")
+            raise must_be("key_check", f"given with scheme {request.scheme}, so that a wrong secret is noticed")
         check_key_check(request.key_check, request.scheme)
         check_name("account", request.account_name)
         plan = self._plan(request)
@@ -145,7 +143,7 @@ class Sets:
         budget_epsilon = request.budget_epsilon or privacy.epsilon
         if not privacy.epsilon <= budget_epsilon <= MAX_BUDGET_EPSILON:
             allowed = f"a number in [epsilon ({privacy.epsilon:g}), {MAX_BUDGET_EPSILON:g}]"
-            raise InvalidInput("budget_epsilon", allowed, budget_epsilon)
+            raise must_be("budget_epsilon", allowed, budget_epsilon)
         seed = self._entropy.seed32() if request.seed is None else request.seed
         description = SetDescription(
             name=request.name,
@@ -223,7 +221,7 @@ def _delta_budget(request: SetRequest, budget_epsilon: float) -> Fraction:
     if request.budget_delta is None:
         return delta * int(budget_epsilon / request.privacy.epsilon + 1e-9)
     if not request.privacy.delta <= request.budget_delta <= 1:
-        raise InvalidInput("budget_delta", f"a number in [delta ({request.privacy.delta:g}), 1]", request.budget_delta)
+        raise must_be("budget_delta", f"a number in [delta ({request.privacy.delta:g}), 1]", request.budget_delta)
     return charge_delta(request.budget_delta)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from veilset.core.elements.hashing import digests, unpack_digests
 from veilset.core.elements.normalization import normalize
 from veilset.core.params import MAX_ELEMENT_BYTES, MAX_PART, HashScheme, check_integer
-from veilset.errors import InvalidInput, OutOfSequence, UploadMismatch
+from veilset.errors import OutOfSequence, UploadMismatch, must_be
 from veilset_server.records import StoredSet, Upload, UploadPart
 from veilset_server.state.spool import Spool
 
@@ -53,7 +53,7 @@ class UploadSession:
             if sequence > spool.sequence:  # lower ones are replays of what is held
                 spool.append(sequence, hashed)
             elif sequence < 1:
-                raise InvalidInput("sequence", "at least 1", sequence)
+                raise must_be("sequence", "at least 1", sequence)
             return spool.sequence, spool.elements
 
     def check_finish(self, count: int, checksum: bytes, parts: Sequence[UploadPart]) -> bytes:
@@ -63,7 +63,7 @@ class UploadSession:
         """
         check_integer("count", count, 0, MAX_TOTAL)
         if checksum and len(checksum) != CHECKSUM_BYTES:
-            raise InvalidInput("checksum", f"{CHECKSUM_BYTES} bytes long", len(checksum))
+            raise must_be("checksum", f"{CHECKSUM_BYTES} bytes long", len(checksum))
         with self._lock:
             spool = self._require_spool()
             if parts:
@@ -75,7 +75,7 @@ class UploadSession:
 
     def _compare(self, spool: Spool, count: int, checksum: bytes) -> None:
         if not checksum and self._saw_digests:  # in this stream: what earlier ones sent is acknowledged
-            raise InvalidInput("checksum", f"{CHECKSUM_BYTES} bytes long where digests were sent")
+            raise must_be("checksum", f"{CHECKSUM_BYTES} bytes long where digests were sent")
         if count != spool.elements:
             raise _mismatch("count", f"finish says {count} elements, {spool.elements} were received")
         if checksum and checksum != spool.checksum():
@@ -98,13 +98,11 @@ def hash_elements(stored: StoredSet, elements: Sequence[bytes]) -> NDArray[np.ui
     """The digests of a batch of raw elements. Raises InvalidInput."""
     description = stored.description
     if description.hashing.scheme is not HashScheme.MMH3:
-        raise InvalidInput(
-            "elements", f"digests hashed at the producer, since scheme {description.hashing.scheme} is keyed"
-        )
+        raise must_be("elements", f"digests hashed at the producer, since scheme {description.hashing.scheme} is keyed")
     _check_batch_length("elements", len(elements))
     for element in elements:
         if not 1 <= len(element) <= MAX_ELEMENT_BYTES:
-            raise InvalidInput("elements", f"1 to {MAX_ELEMENT_BYTES} bytes each", len(element))
+            raise must_be("elements", f"1 to {MAX_ELEMENT_BYTES} bytes each", len(element))
     normalized = normalize(elements, description.normalization)
     return digests(normalized, description.hashing.scheme, description.hashing.seed)
 
@@ -118,19 +116,19 @@ def read_digests(packed: bytes) -> NDArray[np.uint64]:
 
 def _check_batch_length(field: str, length: int) -> None:
     if not 1 <= length <= MAX_BATCH_ELEMENTS:
-        raise InvalidInput(field, f"1 to {MAX_BATCH_ELEMENTS} in a batch", length)
+        raise must_be(field, f"1 to {MAX_BATCH_ELEMENTS} in a batch", length)
 
 
 def _check_parts(upload: Upload, spool: Spool, count: int, checksum: bytes, parts: Sequence[UploadPart]) -> None:
     """What a list of parts says by itself; the ledger compares it with what was sealed."""
     if upload.part:
-        raise InvalidInput("parts", "absent in the finish of a part")
+        raise must_be("parts", "absent in the finish of a part")
     if checksum:
-        raise InvalidInput("checksum", "absent where parts are listed, as each part has its own")
+        raise must_be("checksum", "absent where parts are listed, as each part has its own")
     if len(parts) > MAX_PART or len({part.part for part in parts}) != len(parts):
-        raise InvalidInput("parts", f"up to {MAX_PART} different parts")
+        raise must_be("parts", f"up to {MAX_PART} different parts")
     if spool.elements:
-        raise InvalidInput("parts", "absent where the stream itself brought elements")
+        raise must_be("parts", "absent where the stream itself brought elements")
     total = sum(part.count for part in parts)
     if count != total:
         raise _mismatch("count", f"finish says {count} elements, its parts have {total}")

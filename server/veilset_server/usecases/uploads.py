@@ -19,7 +19,7 @@ from veilset.core.params import (
     Operation,
     check_integer,
 )
-from veilset.errors import InvalidInput, NotFound, OutOfSequence, UploadMismatch
+from veilset.errors import NotFound, OutOfSequence, UploadMismatch, must_be
 from veilset_server.limits import Limits
 from veilset_server.ports import Clock
 from veilset_server.principals import EVERYBODY, Principal
@@ -229,7 +229,7 @@ class Uploads:
 
 def _check_small(field: str, count: int) -> None:
     if count > MAX_SMALL_ELEMENTS:
-        raise InvalidInput(field, f"at most {MAX_SMALL_ELEMENTS} in one call; send more as a stream", count)
+        raise must_be(field, f"at most {MAX_SMALL_ELEMENTS} in one call; send more as a stream", count)
 
 
 def _key(upload: Upload) -> _Key:
@@ -239,7 +239,7 @@ def _key(upload: Upload) -> _Key:
 def _kept_id(principal: Principal, given_id: str) -> str:
     """The id in the ledger of what the principal calls ``given_id``: a principal's name holds no slash, so no two share one."""
     if not 1 <= len(given_id) <= MAX_UPLOAD_ID:
-        raise InvalidInput("upload_id", f"1 to {MAX_UPLOAD_ID} characters", len(given_id))
+        raise must_be("upload_id", f"1 to {MAX_UPLOAD_ID} characters", len(given_id))
     return f"{principal.name}/{given_id}"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.params import DIGEST_BYTES, HashScheme
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 KEY_BYTES = range(16, 65)
 
@@ -29,15 +29,15 @@ def digests(
     """
     if scheme is HashScheme.MMH3:
         if key is not None:
-            raise InvalidInput("key", f"absent with scheme {scheme}")
+            raise must_be("key", f"absent with scheme {scheme}")
         halves = np.frombuffer(b"".join(map(mmh3.mmh3_x64_128_digest, elements, repeat(seed))), dtype="<u8")
         return halves[::2].astype(np.uint64)
     if key is None:
-        raise InvalidInput(
+        raise must_be(
             "key", f"given: scheme {scheme} needs its secret, {KEY_BYTES.start} to {KEY_BYTES.stop - 1} bytes"
         )
     if len(key) not in KEY_BYTES:
-        raise InvalidInput("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes with scheme {scheme}")
+        raise must_be("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes with scheme {scheme}")
     salt = seed.to_bytes(16, "little")
     packed = b"".join(
         hashlib.blake2b(element, digest_size=DIGEST_BYTES, key=key, salt=salt, person=_PERSON).digest()
@@ -59,7 +59,7 @@ def digest_one(element: bytes, scheme: HashScheme = HashScheme.MMH3, seed: int =
 def unpack_digests(packed: bytes) -> NDArray[np.uint64]:
     """View packed 8-byte little-endian digests as shape (n,), dtype uint64. Raises InvalidInput if a digest is cut."""
     if len(packed) % DIGEST_BYTES:
-        raise InvalidInput("digests", f"a multiple of {DIGEST_BYTES} bytes long", len(packed))
+        raise must_be("digests", f"a multiple of {DIGEST_BYTES} bytes long", len(packed))
     return np.frombuffer(packed, dtype="<u8").astype(np.uint64, copy=False)
 
 

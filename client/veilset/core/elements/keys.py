@@ -14,7 +14,7 @@ import hashlib
 
 from veilset.core.elements.hashing import KEY_BYTES
 from veilset.core.params import KEY_CHECK_BYTES, HashParameters, HashScheme
-from veilset.errors import InvalidInput, WrongKey
+from veilset.errors import WrongKey, must_be
 
 _PERSON = b"veilset-check-1"
 
@@ -22,7 +22,7 @@ _PERSON = b"veilset-check-1"
 def key_check(key: bytes) -> str:
     """Check value of a secret of 16 to 64 bytes: 16 hexadecimal digits, public. Raises InvalidInput."""
     if not isinstance(key, bytes) or len(key) not in KEY_BYTES:
-        raise InvalidInput("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes")
+        raise must_be("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes")
     return hashlib.blake2b(digest_size=KEY_CHECK_BYTES, key=key, person=_PERSON).hexdigest()
 
 
@@ -43,11 +43,11 @@ def check_key(hashing: HashParameters, key: bytes | None, owner: str) -> bytes |
     if hashing.scheme is not HashScheme.BLAKE2B:
         if isinstance(key, AmbientKey):
             return None
-        raise InvalidInput("key", f"absent for {owner}, whose scheme {hashing.scheme} takes none")
+        raise must_be("key", f"absent for {owner}, whose scheme {hashing.scheme} takes none")
     own = key_check(key)
     if hashing.key_check and own != hashing.key_check:
         raise WrongKey(
             "key",
-            f"the secret that {owner} was made with: its check value is {hashing.key_check}, that of the key given is {own}",
+            f"key is not the secret that {owner} was made with: its check value is {own}, not {hashing.key_check}",
         )
     return key

@@ -11,7 +11,7 @@ from uuid import UUID
 import idna
 
 from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 Element = str | bytes
 
@@ -43,7 +43,7 @@ def _check_marks(text: str) -> None:
     for character in text:
         run = run + 1 if unicodedata.combining(character) else 0
         if run > MAX_MARKS:
-            raise InvalidInput("element", f"text with at most {MAX_MARKS} combining marks in a row")
+            raise must_be("element", f"text with at most {MAX_MARKS} combining marks in a row")
 
 
 def _email(text: str) -> str:
@@ -56,7 +56,7 @@ def _email(text: str) -> str:
             return text
     local, at, domain = _nfc(text).rpartition("@")
     if not at or not _is_local(local):
-        raise InvalidInput("element", f"an e-mail address, local@domain, {_EMAIL}")
+        raise must_be("element", f"an e-mail address, local@domain, {_EMAIL}")
     return f"{local.lower()}@{_ascii_domain(domain)}"
 
 
@@ -88,7 +88,7 @@ def _ascii_domain(domain: str) -> str:
             return found
     except (idna.IDNAError, UnicodeError):
         pass
-    raise InvalidInput("element", f"an e-mail address with a valid domain, {_EMAIL}")
+    raise must_be("element", f"an e-mail address with a valid domain, {_EMAIL}")
 
 
 def _decoded(label: str) -> str:
@@ -141,7 +141,7 @@ def normalize(elements: Iterable[Element], profile: Normalization = Normalizatio
     else:
         done = [_encode(element, change) for element in given]
     if done and not 1 <= min(map(len, done)) <= max(map(len, done)) <= MAX_ELEMENT_BYTES:
-        raise InvalidInput("element", f"1 to {MAX_ELEMENT_BYTES} bytes long")
+        raise must_be("element", f"1 to {MAX_ELEMENT_BYTES} bytes long")
     return done
 
 
@@ -150,7 +150,7 @@ def _encode_plain(elements: list[str]) -> list[bytes]:
     try:
         return list(map(str.encode, elements))
     except UnicodeError:
-        raise InvalidInput("element", _NOT_UNICODE) from None
+        raise must_be("element", _NOT_UNICODE) from None
 
 
 def _encode(element: object, change: Callable[[str], str] | None) -> bytes:
@@ -160,7 +160,7 @@ def _encode(element: object, change: Callable[[str], str] | None) -> bytes:
         if isinstance(element, bytes):
             return change(element.decode()).encode() if change else element
     except UnicodeError:
-        raise InvalidInput("element", _NOT_UNICODE) from None
+        raise must_be("element", _NOT_UNICODE) from None
     if isinstance(element, UUID):
         return str(element).encode()
-    raise InvalidInput("element", _NEITHER)
+    raise must_be("element", _NEITHER)

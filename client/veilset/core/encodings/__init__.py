@@ -11,7 +11,7 @@ from veilset.core.encodings.bloom.parameters import BloomParameters
 from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.encodings.planning import Plan, PlanRequest, SmallestVector
-from veilset.errors import InvalidInput, PoorUtility
+from veilset.errors import PoorUtility, must_be
 
 ENCODINGS: dict[str, type[Parameters]] = {family.encoding: family for family in (BloomParameters, LinearParameters)}
 """Name → family, in the order of tables; the first is taken where none is named."""
@@ -24,7 +24,7 @@ DEFAULT_ENCODING = next(iter(ENCODINGS))
 def find_encoding(name: str) -> type[Parameters]:
     """The family of that name. Raises InvalidInput with the names that there are."""
     if name not in ENCODINGS:
-        raise InvalidInput("encoding", "one of " + ", ".join(ENCODINGS), name)
+        raise must_be("encoding", "one of " + ", ".join(ENCODINGS), name)
     return ENCODINGS[name]
 
 
@@ -34,7 +34,7 @@ def parameters_of(name: str, fields: Mapping[str, int]) -> Parameters:
     try:
         return family(**fields)
     except TypeError:
-        raise InvalidInput("encoding", f"with the fields of {name}", ", ".join(fields)) from None
+        raise must_be("encoding", f"with the fields of {name}", ", ".join(fields)) from None
 
 
 def plan_all(request: PlanRequest) -> dict[str, Plan | PoorUtility]:

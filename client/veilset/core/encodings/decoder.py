@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilset.core.params import check_choice
-from veilset.errors import InvalidInput, PoorUtility
+from veilset.errors import PoorUtility, must_be
 
 Floats = NDArray[np.float64]
 
@@ -43,9 +43,9 @@ class Limits:
         for name in ("max_false_positive_rate", "min_true_positive_rate"):
             value = getattr(self, name)
             if value is not None and not 0.0 < value < 1.0:
-                raise InvalidInput(name, "a number in (0, 1)", value)
+                raise must_be(name, "a number in (0, 1)", value)
         if self.max_false_positive_rate is not None and self.min_true_positive_rate is not None:
-            raise InvalidInput("min_true_positive_rate", "absent where max_false_positive_rate is given")
+            raise must_be("min_true_positive_rate", "absent where max_false_positive_rate is given")
 
     @property
     def given(self) -> bool:
@@ -118,7 +118,7 @@ def posteriors(scores: Floats, prior: ArrayLike) -> Floats:
     """1/(1 + exp(-(score + logit prior))). Raises InvalidInput for a prior outside [0, 1]."""
     chance = np.asarray(prior, dtype=np.float64)
     if not np.all((chance >= 0.0) & (chance <= 1.0)):
-        raise InvalidInput("prior", "a probability in [0, 1]")
+        raise must_be("prior", "a probability in [0, 1]")
     with np.errstate(divide="ignore"):
         odds = np.log(chance) - np.log1p(-chance)
     return np.asarray(np.exp(-np.logaddexp(0.0, -(scores + odds))))
@@ -140,7 +140,7 @@ def make_decoder(
     rule = check_choice("rule", rule, Rule)
     limits = Limits(max_false_positive_rate, min_true_positive_rate)
     if limits.given and rule is not Rule.BEST:
-        raise InvalidInput("rule", f"{Rule.BEST} where a limit to an error rate is given", str(rule))
+        raise must_be("rule", f"{Rule.BEST} where a limit to an error rate is given", str(rule))
     accepts = law.certain.copy() if rule is Rule.ALL_ONES else law.scores > 0.0
     if limits.given:
         weights = np.bincount(law.groups, weights=law.members)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilset.core.params import check_integer
 
-MAX_INCREMENTS = 10_000
+MAX_INCREMENTS = 1000
 
 Floats = NDArray[np.float64]
 

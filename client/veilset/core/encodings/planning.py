@@ -16,7 +16,7 @@ from veilset.core.encodings.decoder import Decoder, Limits, Rule, make_decoder
 from veilset.core.encodings.interface import Parameters
 from veilset.core.params import MAX_EPSILON, MAX_SIZE, PrivacyParameters, check_choice, check_integer
 from veilset.core.privacy.limits import advantage_limit, attacker_accuracy_limit
-from veilset.errors import InvalidInput, PoorUtility
+from veilset.errors import PoorUtility, must_be
 
 MINIMUM_EFFICIENCY = 0.05
 """Below this share of the possible advantage a setting counts as useless; a coin has 0."""
@@ -100,7 +100,7 @@ class SmallestVector:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.min_efficiency < 1.0:
-            raise InvalidInput("min_efficiency", "a number in (0, 1)", self.min_efficiency)
+            raise must_be("min_efficiency", "a number in (0, 1)", self.min_efficiency)
 
     def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
         """TPR - FPR; the search stops at the first size that is good enough."""
@@ -148,20 +148,18 @@ class PlanRequest:
         check_integer("size", self.size, 1, MAX_SIZE)
         check_choice("rule", self.rule, Rule)
         if self.privacy.epsilon < SMALLEST_EPSILON:
-            raise InvalidInput(
+            raise must_be(
                 "epsilon", f"at least {SMALLEST_EPSILON:g}, the least that can be charged", self.privacy.epsilon
             )
         if self.privacy.min_size > self.size:
-            raise InvalidInput("min_size", f"at most the planned size, {self.size}", self.privacy.min_size)
+            raise must_be("min_size", f"at most the planned size, {self.size}", self.privacy.min_size)
         if self.max_bytes is not None:
             check_integer("max_bytes", self.max_bytes, 1, MAX_VECTOR_BITS // 8)
         shortest = _LEAST_BITS / self.size
         if self.bits_per_element is not None and not shortest <= self.bits_per_element <= MAX_VECTOR_BITS:
-            raise InvalidInput(
-                "bits_per_element", f"at least {shortest:g} for {self.size} elements", self.bits_per_element
-            )
+            raise must_be("bits_per_element", f"at least {shortest:g} for {self.size} elements", self.bits_per_element)
         if not 0.0 <= self.min_efficiency < 1.0:
-            raise InvalidInput("min_efficiency", "a number in [0, 1)", self.min_efficiency)
+            raise must_be("min_efficiency", "a number in [0, 1)", self.min_efficiency)
 
     @property
     def is_limited(self) -> bool:

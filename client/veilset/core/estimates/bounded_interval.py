@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 from veilset.core.privacy.bracketing import greatest_allowed
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 _NORMAL = NormalDist()
 _LEAST_SKEWNESS, _MOST_SKEWNESS = 1e-4, 1.0
@@ -112,7 +112,7 @@ class BoundedTest:
 def check_confidence(confidence: float) -> float:
     """Return it if it is in (0, 1), else raise InvalidInput."""
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0.0 < confidence < 1.0:
-        raise InvalidInput("confidence", "a number in (0, 1)", confidence)
+        raise must_be("confidence", "a number in (0, 1)", confidence)
     return float(confidence)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ def decide(
     """
     for field, cost in (("cost_false_positive", cost_false_positive), ("cost_false_negative", cost_false_negative)):
         if not 0.0 <= cost < math.inf:
-            raise InvalidInput(field, "a finite number, at least 0", cost)
+            raise must_be(field, "a finite number, at least 0", cost)
     largest = max(cost_false_positive, cost_false_negative)
     if not largest > 0.0:
-        raise InvalidInput("cost_false_negative", "above 0 where cost_false_positive is 0", cost_false_negative)
+        raise must_be("cost_false_negative", "above 0 where cost_false_positive is 0", cost_false_negative)
     needless, missed = cost_false_positive / largest, cost_false_negative / largest
 
     def treats_as_member(probability: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from veilset.core.params import check_integer
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 MAX_TRIALS = 10**7
 
@@ -17,9 +17,9 @@ def binomial_interval(trials: int, probability: float, confidence: float) -> tup
     """
     check_integer("trials", trials, 1, MAX_TRIALS)
     if not 0 <= probability <= 1:
-        raise InvalidInput("probability", "a number in [0, 1]", probability)
+        raise must_be("probability", "a number in [0, 1]", probability)
     if not 0 < confidence < 1:
-        raise InvalidInput("confidence", "a number in (0, 1)", confidence)
+        raise must_be("confidence", "a number in (0, 1)", confidence)
     if probability in (0.0, 1.0):
         return round(trials * probability), round(trials * probability)
     tail = (1 - confidence) / 2

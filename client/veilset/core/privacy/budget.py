@@ -19,7 +19,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Protocol
 
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 __all__ = [
     "NANO",
@@ -47,14 +47,14 @@ def to_nano_epsilon(epsilon: float) -> int:
     epsilon: in (0, 10^9], one release's or a whole budget's. Raises InvalidInput.
     """
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon <= _MAX_EPSILON:
-        raise InvalidInput("epsilon", f"a number in (0, {_MAX_EPSILON:g}]", epsilon)
+        raise must_be("epsilon", f"a number in (0, {_MAX_EPSILON:g}]", epsilon)
     return math.ceil(_decimal_value(epsilon) * NANO)
 
 
 def charge_delta(delta: float) -> Fraction:
     """δ exactly as the decimal that ``delta`` stands for, in [0, 1]. Raises InvalidInput."""
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 <= delta <= 1:
-        raise InvalidInput("delta", "a number in [0, 1]", delta)
+        raise must_be("delta", "a number in [0, 1]", delta)
     return _decimal_value(delta)
 
 
@@ -99,7 +99,7 @@ def format_delta(delta: Fraction) -> str:
     """The decimal text of ``delta`` >= 0. Raises InvalidInput if no text of at most 1100 decimals names it exactly."""
     decimals = _decimals_needed(delta.denominator)
     if delta < 0 or decimals is None:
-        raise InvalidInput("delta", f"a decimal number of at most {_MAX_DECIMALS} places, at least 0")
+        raise must_be("delta", f"a decimal number of at most {_MAX_DECIMALS} places, at least 0")
     if decimals == 0:
         return str(delta.numerator)
     digits = delta.numerator * 10**decimals // delta.denominator
@@ -112,7 +112,7 @@ def parse_delta(text: str) -> Fraction:
         delta = Fraction(text)
         if _decimals_needed(delta.denominator) is not None and format_delta(delta) == text:
             return delta
-    raise InvalidInput("delta", "a decimal number as written by format_delta")
+    raise must_be("delta", "a decimal number as written by format_delta")
 
 
 def _decimals_needed(denominator: int) -> int | None:

@@ -35,7 +35,7 @@ from veilset.core.params import (
 from veilset.core.privacy.budget import float_within
 from veilset.core.privacy.exact import decimal_digits
 from veilset.core.privacy.noise_laws import STANDARD_DEVIATION, CountMechanism, nearest_integer, smallest_delta
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 MAX_COUNT_EPSILON = 16.0
 MAX_SENSITIVITY = MAX_ELEMENTS_PER_USER
@@ -97,11 +97,11 @@ def calibrate_count(
     cost = grid_delta(scale, epsilon)
     if not cost <= max(delta, MAX_UNASKED_DELTA):
         enough = min(2.0 * cost, MAX_DELTA)
-        raise InvalidInput(
+        raise must_be(
             "delta", f"larger at this epsilon, for a count drawn from 64 bits ({enough:.1e} is enough)", delta
         )
     if CountMechanism.LAPLACE not in wished:
-        raise InvalidInput("delta", f"above about {4.0 * cost:.1e} for {mechanism} noise", delta)
+        raise must_be("delta", f"above about {4.0 * cost:.1e} for {mechanism} noise", delta)
     return CountNoise(CountMechanism.LAPLACE, scale, sensitivity, epsilon, max(delta, cost))
 
 
@@ -128,7 +128,7 @@ def exact_count(epsilon: float, sensitivity: int) -> CountNoise:
     check_integer("sensitivity", sensitivity, 1, MAX_SENSITIVITY)
     least = LEAST_EXACT_EPSILON * sensitivity
     if check_epsilon("count_epsilon", epsilon) < least:
-        raise InvalidInput("count_epsilon", f"at least {least:g}", epsilon)
+        raise must_be("count_epsilon", f"at least {least:g}", epsilon)
     return CountNoise(CountMechanism.LAPLACE, sensitivity / epsilon, sensitivity, epsilon, 0.0)
 
 

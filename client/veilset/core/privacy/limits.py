@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 
 def advantage_limit(epsilon: float, delta: float) -> float:
@@ -53,6 +53,6 @@ def delta_is_large(delta: float, min_size: int) -> bool:
 
 def _check_guarantee(epsilon: float, delta: float) -> None:
     if not 0.0 <= epsilon < math.inf:
-        raise InvalidInput("epsilon", "a finite number, at least 0", epsilon)
+        raise must_be("epsilon", "a finite number, at least 0", epsilon)
     if not 0.0 <= delta <= 1.0:
-        raise InvalidInput("delta", "a number in [0, 1]", delta)
+        raise must_be("delta", "a number in [0, 1]", delta)

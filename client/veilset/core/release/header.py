@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from veilset.core.encodings.generation import MAX_INCREMENTS
 from veilset.core.encodings.interface import CHUNK_BYTES, Parameters
 from veilset.core.params import (
     MAX_DELTA,
@@ -50,8 +52,16 @@ class NoisyCount:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierPart:
+    """A release of the same generation that was made before; ``manifest_sha256`` is of its serialized SignedHeader."""
+
+    sequence: int
+    manifest_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseHeader:
-    """A checked release header; fields as in release.proto."""
+    """A checked release header; fields as in release.proto. generation: 0 stands for the release's own sequence."""
 
     set_name: str
     sequence: int
@@ -69,11 +79,25 @@ class ReleaseHeader:
     shared_seed: bool = False
     count: NoisyCount | None = None
     chunk_bytes: int = CHUNK_BYTES
+    generation: int = 0
+    earlier: tuple[EarlierPart, ...] = ()
+    planned_increments: int = 0
+    tombstones: Parameters | None = None
+    removals_epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.generation:
+            object.__setattr__(self, "generation", self.sequence)
+
+    @property
+    def is_base(self) -> bool:
+        """Whether the release is a generation's first, of everything the set held."""
+        return not self.earlier
 
     @property
     def vector_bytes(self) -> int:
-        """Length of the packed vector."""
-        return self.encoding.vector_bytes
+        """Length of the packed vector, that of tombstones included."""
+        return self.encoding.vector_bytes + (self.tombstones.vector_bytes if self.tombstones is not None else 0)
 
     @property
     def chunk_sizes(self) -> list[int]:
@@ -107,6 +131,13 @@ def encode_header(header: ReleaseHeader) -> bytes:
         shared_seed=header.shared_seed,
         limit_nano_epsilon=header.limit_nano_epsilon,
         limit_delta=header.limit_delta,
+        generation=header.generation,
+        earlier=[
+            pb.EarlierPart(sequence=part.sequence, manifest_sha256=part.manifest_sha256) for part in header.earlier
+        ],
+        planned_increments=header.planned_increments,
+        tombstones=wire.encoding_to_proto(header.tombstones) if header.tombstones is not None else None,
+        removals_epsilon=header.removals_epsilon,
     )
     if header.count is not None:
         count = header.count
@@ -169,6 +200,11 @@ def _from_message(message: pb.ReleaseHeader) -> ReleaseHeader:
             delta=count.delta,
         ),
         chunk_bytes=message.chunk_bytes,
+        generation=check_integer("generation", message.generation, 1, (1 << 64) - 1),
+        earlier=tuple(EarlierPart(part.sequence, part.manifest_sha256) for part in message.earlier),
+        planned_increments=message.planned_increments,
+        tombstones=wire.encoding_from_proto(message.tombstones) if message.HasField("tombstones") else None,
+        removals_epsilon=message.removals_epsilon,
     )
 
 
@@ -183,6 +219,12 @@ def _check(header: ReleaseHeader, vector_bytes: int) -> None:
         and _is_delta(header.total_delta)
         and parse_delta(header.limit_delta) >= parse_delta(header.total_delta),
         "sequence": header.sequence >= 1,
+        "generation": header.generation == (header.earlier[0].sequence if header.earlier else header.sequence),
+        "earlier": _is_before(header.earlier, header.sequence),
+        "planned_increments": len(header.earlier) <= header.planned_increments <= MAX_INCREMENTS
+        and (header.planned_increments == 0 or header.privacy.delta == 0.0),
+        "removals_epsilon": 0.0 <= header.removals_epsilon <= MAX_EPSILON,
+        "tombstones": (header.tombstones is not None) == (not header.is_base and header.removals_epsilon > 0),
         "vector_bytes": vector_bytes == header.vector_bytes,
         "chunk_bytes": header.chunk_bytes == CHUNK_BYTES,
         "chunk_sha256": len(header.chunk_sha256) == -(-header.vector_bytes // CHUNK_BYTES)
@@ -200,6 +242,13 @@ def _is_count(header: ReleaseHeader, count: NoisyCount) -> bool:
         and count.sensitivity == header.privacy.elements_per_user
         and 0 < count.epsilon <= MAX_EPSILON
         and 0 <= count.delta <= MAX_DELTA
+    )
+
+
+def _is_before(earlier: tuple[EarlierPart, ...], sequence: int) -> bool:
+    sequences = [part.sequence for part in earlier]
+    return all(a < b for a, b in pairwise([0, *sequences, sequence])) and all(
+        len(part.manifest_sha256) == _HASH_BYTES for part in earlier
     )
 
 

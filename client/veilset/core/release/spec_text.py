@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 
 from veilset.core.encodings import ENCODINGS
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 VERSION = 1
 VERSION_FIELD = "veilset_spec"
@@ -45,20 +45,20 @@ _TYPE_NAMES = {int: "a whole number", float: "a number", str: "text in quotes"}
 def parse_fields(text: str) -> dict[str, object]:
     """The fields of a spec, each of its own type. Raises InvalidInput naming the field as "spec.<field>"."""
     if len(text) > MAX_CHARACTERS:
-        raise InvalidInput("spec", f"at most {MAX_CHARACTERS} characters long")
+        raise must_be("spec", f"at most {MAX_CHARACTERS} characters long")
     try:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-        raise InvalidInput("spec", f"a TOML file ({error})") from None
+        raise must_be("spec", f"a TOML file ({error})") from None
     version = found.pop(VERSION_FIELD, None)
     if type(version) is not int or version != VERSION:
-        raise InvalidInput(f"spec.{VERSION_FIELD}", f"{VERSION}, the version that this program knows", version)
+        raise must_be(f"spec.{VERSION_FIELD}", f"{VERSION}, the version that this program knows", version)
     for name in found:
         if name not in FIELDS:
-            raise InvalidInput("spec", f"without {name[:40]!r}, which is no field of version {VERSION}")
+            raise must_be("spec", f"without {name[:40]!r}, which is no field of version {VERSION}")
     for name, (kind, _) in FIELDS.items():
         if name not in found and name not in OPTIONAL and not _is_of_another(name, found):
-            raise InvalidInput(f"spec.{name}", "given")
+            raise must_be(f"spec.{name}", "given")
         if name in found:
             found[name] = _typed(name, kind, found[name])
     return found
@@ -74,7 +74,7 @@ def _typed(name: str, kind: type, value: object) -> object:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:  # not isinstance: a bool is no number here
-        raise InvalidInput(f"spec.{name}", _TYPE_NAMES[kind], value)
+        raise must_be(f"spec.{name}", _TYPE_NAMES[kind], value)
     return value
 
 

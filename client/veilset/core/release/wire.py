@@ -16,7 +16,7 @@ from veilset.core.params import (
     Operation,
     PrivacyParameters,
 )
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 from veilset.v1 import membership_pb2
 from veilset.v1 import parameters_pb2 as pb
 
@@ -61,7 +61,7 @@ def from_number(field: str, table: dict[int, Value], number: int, default: Value
     value = table.get(number, default if number == 0 else None)
     if value is None:
         got = "nothing" if number == 0 else number
-        raise InvalidInput(field, "one of " + ", ".join(table.values()), got)
+        raise must_be(field, "one of " + ", ".join(table.values()), got)
     return value
 
 
@@ -114,7 +114,7 @@ def dimensions_from_proto(message: pb.Encoding) -> tuple[str, dict[str, int]]:
     given = {field: value for field, value in fields.items() if value}
     for field in given:
         if field not in find_encoding(name).DIMENSIONS:
-            raise InvalidInput(field, "absent: it is noise, which follows from the promise")
+            raise must_be(field, "absent: it is noise, which follows from the promise")
     find_encoding(name)
     return name, given
 
@@ -122,7 +122,7 @@ def dimensions_from_proto(message: pb.Encoding) -> tuple[str, dict[str, int]]:
 def _fields(message: pb.Encoding) -> tuple[str, dict[str, int]]:
     name = message.WhichOneof("family")
     if name is None:
-        raise InvalidInput("encoding", "one of " + ", ".join(ENCODINGS), "nothing")
+        raise must_be("encoding", "one of " + ", ".join(ENCODINGS), "nothing")
     own = getattr(message, name)
     if name == _OTHER:
         return own.family, dict(own.fields)

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from veilset.core.params import Adjacency, PrivacyParameters, check_integer, check_name
 from veilset.core.privacy.budget import format_delta, parse_delta
-from veilset.errors import FailedPrecondition, InvalidInput, NotFound, StateCorrupted
+from veilset.errors import FailedPrecondition, NotFound, StateCorrupted, must_be
 from veilset_server.records import Account, Charge
 from veilset_server.state.budget_refusal import budget_exceeded
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
@@ -129,9 +129,9 @@ def raise_account(
     """New totals, at least the present ones, and an audit row. Raises NotFound, InvalidInput."""
     present = read_account(transaction, name)
     if nano_epsilon < present.total_nano_epsilon:
-        raise InvalidInput("epsilon", "at least the present total; a budget is never lowered")
+        raise must_be("epsilon", "at least the present total; a budget is never lowered")
     if delta < present.total_delta:
-        raise InvalidInput("delta", "at least the present total; a budget is never lowered")
+        raise must_be("delta", "at least the present total; a budget is never lowered")
     _append_budget(transaction, name, nano_epsilon, delta, reason, at_us)
     return read_account(transaction, name)
 
@@ -141,7 +141,7 @@ def _append_budget(
 ) -> None:
     check_integer("nano_epsilon", nano_epsilon, 0, MAX_NANO_EPSILON)
     if not 0 <= delta <= 1:
-        raise InvalidInput("delta", "a number in [0, 1]")
+        raise must_be("delta", "a number in [0, 1]")
     values = (name, nano_epsilon, format_delta(delta), reason, at_us)
     _append(transaction, "budgets", BUDGET_COLUMNS, values)
 
@@ -150,7 +150,7 @@ def check_fits(account: Account, charge: Charge) -> None:
     """Raises InvalidInput, or BudgetExceeded unless both ε and δ fit into what is left."""
     check_integer("nano_epsilon", charge.nano_epsilon, 1, MAX_NANO_EPSILON)
     if not 0 <= charge.delta <= 1:
-        raise InvalidInput("delta", "a number in [0, 1]")
+        raise must_be("delta", "a number in [0, 1]")
     fits_epsilon = account.spent_nano_epsilon + charge.nano_epsilon <= account.total_nano_epsilon
     if not (fits_epsilon and account.spent_delta + charge.delta <= account.total_delta):
         raise budget_exceeded(account, charge)

@@ -6,7 +6,7 @@ import hashlib
 import sqlite3
 
 from veilset.core.params import check_integer, check_name
-from veilset.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound, StateCorrupted
+from veilset.errors import AlreadyExists, FailedPrecondition, NotFound, StateCorrupted, must_be
 from veilset_server.records import Account, Charge, ReleaseState, StoredRelease
 from veilset_server.state.ledger.budgets import ChargeEntry, append_charge, check_fits, read_account
 from veilset_server.state.ledger.file import LEDGER_NAME
@@ -49,9 +49,9 @@ def charge_release(
     stored = read_set_by_id(transaction, release.set_id)
     description = stored.description
     if release.state is not ReleaseState.PENDING:
-        raise InvalidInput("state", "pending for a new release", release.state)
+        raise must_be("state", "pending for a new release", release.state)
     if (description.name, description.account) != (release.set_name, account_name):
-        raise InvalidInput("account", "the name and account of the release's own set")
+        raise must_be("account", "the name and account of the release's own set")
     if find_release(transaction, release.set_name, release.request_id) is not None:
         raise AlreadyExists("release: this request id made one already", field="request_id")
     expected_sequence = next_sequence(transaction, release.set_name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from veilset.core.params import DIGEST_BYTES, Operation, check_choice
-from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, StorageFull, VeilsetError
+from veilset.errors import FailedPrecondition, StateCorrupted, StorageFull, VeilsetError, must_be
 from veilset_server.records import (
     Account,
     Charge,
@@ -394,4 +394,4 @@ class SqliteLedger:
 
 def _check_reason(reason: str) -> None:
     if not 1 <= len(reason) <= MAX_REASON:
-        raise InvalidInput("reason", f"1 to {MAX_REASON} characters", len(reason))
+        raise must_be("reason", f"1 to {MAX_REASON} characters", len(reason))

@@ -35,7 +35,7 @@ from veilset.core.params import (
 from veilset.core.privacy.bracketing import greatest_allowed
 from veilset.core.privacy.budget import float_within
 from veilset.core.privacy.exact import decimal_digits
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 __all__ = [
     "COIN_SIDES",
@@ -118,7 +118,7 @@ def flip_threshold(epsilon0: float) -> int:
     Raises InvalidInput for a value out of range.
     """
     if not 0 <= epsilon0 <= MAX_EPSILON:
-        raise InvalidInput("epsilon0", f"a number in [0, {MAX_EPSILON:g}]", epsilon0)
+        raise must_be("epsilon0", f"a number in [0, {MAX_EPSILON:g}]", epsilon0)
     with decimal_digits(80, ROUND_FLOOR):
         odds = 1 + Decimal(epsilon0).exp().next_minus()  # exp is correctly rounded, so its neighbour below is a bound
     with decimal_digits(80, ROUND_CEILING):

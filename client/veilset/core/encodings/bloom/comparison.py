@@ -40,7 +40,7 @@ from veilset.core.encodings.bloom.joint_bits import Weights, Zeros, covariances,
 from veilset.core.estimates.bounded_interval import BoundedTest, Estimate, Spread, check_confidence
 from veilset.core.estimates.results import Comparison
 from veilset.core.params import check_integer
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 _MOST_FLIPPED = 0.5 - 2.0**-20
 _CHUNK_BYTES = 1 << 20
@@ -79,7 +79,7 @@ class PairedReleases:
         check_integer("right", counts.right, 0, bits)
         check_integer("both", counts.both, max(0, counts.left + counts.right - bits), min(counts.left, counts.right))
         if not all(0.0 < flip <= 0.5 for flip in flips):
-            raise InvalidInput("flips", "two numbers in (0, 0.5]", flips)
+            raise must_be("flips", "two numbers in (0, 0.5]", flips)
         self._bits = bits
         self._confidence = check_confidence(confidence)
         self._flips = (min(flips[0], _MOST_FLIPPED), min(flips[1], _MOST_FLIPPED))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from veilset.core.encodings.bloom.accuracy import binomial_masses, distinct_positions
 from veilset.core.encodings.decoder import Law, Limits, Rule
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 
 def per_bit_epsilon(flip_probability: float) -> float:
@@ -37,9 +37,9 @@ def reading_law(bits: int, hashes: int, flip_probability: float, ones_fraction: 
     before it exists), in [0, 1]. Raises InvalidInput.
     """
     if not 0.0 < flip_probability <= 0.5:
-        raise InvalidInput("flip_probability", "a number in (0, 0.5]", flip_probability)
+        raise must_be("flip_probability", "a number in (0, 0.5]", flip_probability)
     if not 0.0 <= ones_fraction <= 1.0:
-        raise InvalidInput("ones_fraction", "a number in [0, 1]", ones_fraction)
+        raise must_be("ones_fraction", "a number in [0, 1]", ones_fraction)
     side = hashes + 1
     members, others = np.zeros((side, side)), np.zeros((side, side))
     for distinct, chance in enumerate(distinct_positions(bits, hashes)):

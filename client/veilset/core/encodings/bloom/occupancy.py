@@ -36,7 +36,7 @@ from veilset.core.params import (
     check_integer,
 )
 from veilset.core.privacy.exact import decimal_digits
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 Counts = Callable[[int, int], list[int]]
 """(bits, draws of one throw) → of all equally likely outcomes, how many have c candidates, c = 0, 1, …"""
@@ -98,7 +98,7 @@ def _checked(
     adjacency = check_choice("adjacency", adjacency, Adjacency)
     if maximum_changed_bits(hashes, adjacency, elements_per_user) > MAX_DISTRIBUTED_BITS:
         most = MAX_DISTRIBUTED_BITS // maximum_changed_bits(1, adjacency, 1)
-        raise InvalidInput(
+        raise must_be(
             "elements_per_user",
             f"such that elements_per_user * hashes is at most {most} under {adjacency} "
             f"(hashes is {hashes}; the worst-case calibration has no such limit)",

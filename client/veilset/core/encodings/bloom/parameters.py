@@ -24,7 +24,7 @@ from veilset.core.encodings.interface import Digests, MemoryVector, Parameters, 
 from veilset.core.encodings.planning import Plan, PlanRequest
 from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
 from veilset.core.params import MAX_BITS, MAX_HASHES, MIN_BITS, PrivacyParameters, check_integer
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class BloomParameters(Parameters):
         """As `Parameters.calibrate`; `veilset.core.encodings.bloom.calibration` has the rules."""
         bits, hashes = dimensions.get("bits", 0), dimensions.get("hashes", 0)
         if bool(bits) != bool(hashes):
-            raise InvalidInput("bits" if hashes else "hashes", "given together with the other, or neither")
+            raise must_be("bits" if hashes else "hashes", "given together with the other, or neither")
         response = calibrate(bits, hashes, privacy)
         return cls(bits, hashes, response.threshold, response.changed_bits)
 
@@ -91,7 +91,7 @@ class BloomParameters(Parameters):
     def check(self, privacy: PrivacyParameters) -> None:
         """As `Parameters.check`; the calibration is computed again."""
         if self.flip_threshold < (needed := calibrate(self.bits, self.hashes, privacy).threshold):
-            raise InvalidInput("flip_threshold", f"at least {needed} for what is promised", self.flip_threshold)
+            raise must_be("flip_threshold", f"at least {needed} for what is promised", self.flip_threshold)
 
     def resized(self, privacy: PrivacyParameters, *, made_for: int, capacity: int) -> BloomParameters:
         """As `Parameters.resized`: as many bits an element as before."""

@@ -17,7 +17,7 @@ from functools import lru_cache
 from veilset.core.encodings.bloom.occupancy import MAX_DISTRIBUTED_BITS
 from veilset.core.params import MAX_EPSILON, check_integer
 from veilset.core.privacy.exact import decimal_digits, float_rounded_up
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 _DIGITS = 60
 _ROUNDED_UP = Decimal("1e-50")
@@ -41,11 +41,11 @@ def reached_delta(distribution: Sequence[Decimal], epsilon: float, epsilon0: flo
     epsilon0: per-bit ε in [0, 64]. Raises InvalidInput for a value out of range.
     """
     if not 1 <= len(distribution) <= MAX_DISTRIBUTED_BITS + 1:
-        raise InvalidInput("distribution", f"1 to {MAX_DISTRIBUTED_BITS + 1} probabilities", len(distribution))
+        raise must_be("distribution", f"1 to {MAX_DISTRIBUTED_BITS + 1} probabilities", len(distribution))
     if not 0 <= epsilon < math.inf:
-        raise InvalidInput("epsilon", "a finite number, at least 0", epsilon)
+        raise must_be("epsilon", "a finite number, at least 0", epsilon)
     if not 0 <= epsilon0 <= MAX_EPSILON:
-        raise InvalidInput("epsilon0", f"a number in [0, {MAX_EPSILON:g}]", epsilon0)
+        raise must_be("epsilon0", f"a number in [0, {MAX_EPSILON:g}]", epsilon0)
     return float_rounded_up(delta_bound(distribution, float(epsilon), float(epsilon0)))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.encodings.bloom.bitset import last_byte_mask
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 RandomBytes = Callable[[int], bytes | bytearray | memoryview]
 
@@ -34,9 +34,9 @@ def perturb(vector: NDArray[np.uint8], bits: int, threshold: int, random_bytes: 
     bytes than asked for.
     """
     if not 1 <= threshold <= 1 << 63:
-        raise InvalidInput("threshold", "an integer in [1, 2^63]", threshold)
+        raise must_be("threshold", "an integer in [1, 2^63]", threshold)
     if bits < 1 or len(vector) != (bits + 7) // 8:
-        raise InvalidInput("vector", f"ceil({bits}/8) bytes long", len(vector))
+        raise must_be("vector", f"ceil({bits}/8) bytes long", len(vector))
     noisy = np.empty(len(vector), dtype=np.uint8)
     for start in range(0, len(vector), PERTURB_CHUNK_BYTES):
         piece = vector[start : start + PERTURB_CHUNK_BYTES]

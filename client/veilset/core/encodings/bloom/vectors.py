@@ -13,7 +13,7 @@ from veilset.core.encodings.bloom.bitset import set_bits, test_bits
 from veilset.core.encodings.bloom.positions import STEP, positions
 from veilset.core.encodings.bloom.response import perturb
 from veilset.core.encodings.interface import CHUNK_BYTES, Digests, MemoryVector, RandomBytes, Vector
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 _BATCH = 1 << 16
 _MASK = (1 << 64) - 1
@@ -110,7 +110,7 @@ def count_ones_per_element(
     Two int64 arrays (n,). Rows with coinciding positions are rare (k²/2m) and take a slower way.
     """
     if positions.ndim != 2 or positions.shape != readings.shape:
-        raise InvalidInput("readings", "of the shape of positions, (elements, hashes)")
+        raise must_be("readings", "of the shape of positions, (elements, hashes)")
     ones = readings.sum(axis=1, dtype=np.int64)
     distinct = np.full(len(positions), positions.shape[1], dtype=np.int64)
     ordered = np.sort(positions, axis=1)

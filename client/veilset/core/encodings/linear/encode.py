@@ -17,7 +17,7 @@ from veilset.core.compiled import load, read_only
 from veilset.core.encodings.interface import CHUNK_BYTES, Digests, RandomBytes
 from veilset.core.encodings.linear import plain
 from veilset.core.encodings.linear.rows import WORD_BITS, first_digest
-from veilset.errors import InvalidInput
+from veilset.errors import must_be
 
 if TYPE_CHECKING:
     from veilset.core.encodings.linear.parameters import LinearParameters
@@ -73,7 +73,7 @@ def strictly_increasing(chunks: Iterable[Digests]) -> Iterator[Digests]:
         for start in range(0, len(chunk), COINS):
             digests = np.ascontiguousarray(chunk[start : start + COINS], dtype=np.uint64)
             if int(digests[0]) <= last or not np.all(digests[1:] > digests[:-1]):
-                raise InvalidInput("digests", "strictly increasing")
+                raise must_be("digests", "strictly increasing")
             last = int(digests[-1])
             yield digests
 

@@ -25,7 +25,7 @@ from veilset.core.encodings.linear.rows import BAND, WORD_BITS
 from veilset.core.encodings.planning import Plan, PlanRequest
 from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
 from veilset.core.params import MAX_BITS, PrivacyParameters, check_integer
-from veilset.errors import InvalidInput, Unsupported
+from veilset.errors import Unsupported, must_be
 
 MAX_PLANES = 32
 SECTION_COLUMNS = 1 << 22
@@ -64,7 +64,7 @@ class LinearParameters(Parameters):
         check_integer("columns", self.columns, self.band, MAX_BITS // self.planes)
         if self.columns % columns_step(self.columns):
             step = columns_step(self.columns)
-            raise InvalidInput("columns", f"a multiple of {step} where there are so many", self.columns)
+            raise must_be("columns", f"a multiple of {step} where there are so many", self.columns)
         check_integer("drop_threshold", self.drop_threshold, 1, COIN_SIDES - 1)
 
     @classmethod
@@ -78,9 +78,7 @@ class LinearParameters(Parameters):
         planes = check_integer("planes", dimensions.get("planes", 0), 1, MAX_PLANES)
         threshold = drop_threshold(privacy.epsilon, privacy.adjacency, planes, privacy.elements_per_user)
         if threshold >= COIN_SIDES:
-            raise InvalidInput(
-                "planes", f"fewer at epsilon {privacy.epsilon:g}: so many would drop every element", planes
-            )
+            raise must_be("planes", f"fewer at epsilon {privacy.epsilon:g}: so many would drop every element", planes)
         return cls(dimensions.get("columns", 0), dimensions.get("band", 0) or BAND, planes, threshold)
 
     @classmethod
@@ -128,7 +126,7 @@ class LinearParameters(Parameters):
         """As `Parameters.check`; the threshold is computed again."""
         needed = drop_threshold(privacy.epsilon, privacy.adjacency, self.planes, privacy.elements_per_user)
         if self.drop_threshold < needed:
-            raise InvalidInput("drop_threshold", f"at least {needed} for what is promised", self.drop_threshold)
+            raise must_be("drop_threshold", f"at least {needed} for what is promised", self.drop_threshold)
 
     def resized(self, privacy: PrivacyParameters, *, made_for: int, capacity: int) -> LinearParameters:
         """As `Parameters.resized`: the same planes, columns for the capacity; ``made_for`` plays no part."""
