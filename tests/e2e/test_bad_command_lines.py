@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.programs import Finished, environment, unused_port, veilset, wait_until
 from harness.raw_calls import fails
@@ -21,6 +19,8 @@ from harness.service_process import ServiceProcess
 from harness.vectors import raw_vector, redis_content
 from veilset._input.columns import BATCH
 from veilset.core.params import DIGEST_BYTES
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 FAILED, USAGE = 1, 2
 

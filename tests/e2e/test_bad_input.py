@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from bad_inputs import BAD_CALLS, BAD_STREAMS, BadCall, BadStream, creation
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.programs import unused_port
 from harness.raw_calls import Failure, RawUpload, fails, upload
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from harness.vectors import raw_vector, redis_content
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 
 @pytest.fixture(scope="module")

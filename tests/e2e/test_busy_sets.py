@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bad_inputs import creation
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.metrics import scrape
 from harness.patience import SECONDS
@@ -18,6 +16,8 @@ from harness.programs import wait_until
 from harness.raw_calls import fails, failure_of, upload
 from harness.service_process import ServiceProcess
 from harness.shapes import bloom
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 PROGRAM = str(Path(__file__).with_name("held_publishes.py"))
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 from bad_inputs import creation
-from veilset.v1 import membership_pb2 as pb
 
 from harness.attacks import Attack
 from harness.patience import SECONDS
@@ -22,6 +21,7 @@ from harness.pulse import Pulse
 from harness.raw_calls import failure_of, upload
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
+from veilset.v1 import membership_pb2 as pb
 from veilset_server.state.tokens import make_token
 
 LIMIT_MIB = 300

@@ -9,9 +9,6 @@ from typing import Any
 import grpc
 import pytest
 from bad_inputs import creation
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.hostile_http2 import GET_SET, HostileConnection, framed
 from harness.patience import SECONDS
@@ -19,6 +16,9 @@ from harness.programs import wait_until
 from harness.raw_calls import Failure, RawUpload, fails, failure_of, finish, open_upload, raw_batch
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.rpc.shares import MAX_PLANS_OF_ONE
 
 CALLS, UPLOADS, ALL_UPLOADS, MESSAGE_BYTES = 6, 3, 5, 1 << 16

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import Message
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2, release_pb2
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.metrics import Samples, scrape
 from harness.raw_calls import Failure, RawUpload, fails, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess, running
 from harness.vectors import redis_content
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2, release_pb2
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 # What may differ between two releases of the same data, and so tells nothing of it.
 OF_EACH_RELEASE = ("chunk_sha256", "created_at_us")

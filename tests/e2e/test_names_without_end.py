@@ -14,10 +14,10 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from veilset.v1 import membership_pb2
 
 from harness.patience import SECONDS
 from harness.service_process import ServiceProcess, running
+from veilset.v1 import membership_pb2
 
 METHODS = [
     method

@@ -16,8 +16,6 @@ import grpc
 import psutil
 import pytest
 from bad_inputs import creation
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2
 
 from harness.attacks import Attack
 from harness.hostile_http2 import ADD_ELEMENTS, HostileConnection
@@ -26,6 +24,8 @@ from harness.programs import wait_until
 from harness.raw_calls import upload
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
 
 GROWN_MIB = 512
 MIB = 1 << 20

@@ -16,9 +16,6 @@ import leaky_service
 import numpy as np
 import pytest
 import redis
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2, release_pb2
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.leaks import Seen, shared_windows
 from harness.programs import veilset
@@ -27,6 +24,9 @@ from harness.service_process import ServiceProcess, running
 from harness.shapes import bloom
 from harness.vectors import raw_vector, redis_content
 from veilset.core.encodings.interface import CHUNK_BYTES
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2, release_pb2
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 MARK = f"mark{secrets.token_hex(8)}".encode()
 SIZES = (7919, 6133, 4987)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import redis
-from veilset.v1 import membership_pb2 as pb
 
 from harness.patience import SECONDS
 from harness.programs import unused_port, veilset, wait_until
 from harness.service_process import ServiceProcess
 from veilset._service.service import Service, connect
 from veilset.errors import BudgetExceeded, FailedPrecondition, NotFound, Unavailable, VeilsetError
+from veilset.v1 import membership_pb2 as pb
 
 
 def create(connection: Service) -> None:

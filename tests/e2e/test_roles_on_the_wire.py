@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 from bad_inputs import creation
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.patience import SECONDS
 from harness.raw_calls import Failure, RawUpload, fails, failure_of, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.principals import Role
 from veilset_server.rpc.permissions import PERMISSIONS, Permission
 

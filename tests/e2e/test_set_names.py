@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from bad_inputs import creation
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.raw_calls import RawUpload, fails, open_upload
 from harness.service_process import ServiceProcess
 from harness.vectors import redis_content
 from veilset.core.params import check_name
 from veilset.errors import InvalidInput
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 NAMES = [
     # paths

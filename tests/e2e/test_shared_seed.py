@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.service_process import ServiceProcess
 from harness.shapes import bloom
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 
 def creation(set_name: str, **more: int) -> pb.CreateSetRequest:

@@ -11,13 +11,13 @@ import grpc
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from veilset.v1 import membership_pb2 as pb
 
 from harness.hostile_http2 import HEALTH, HostileConnection, framed
 from harness.patience import SECONDS
 from harness.programs import wait_until
 from harness.service_process import ServiceProcess, running
 from harness.tokens import new_token, stub_with
+from veilset.v1 import membership_pb2 as pb
 from veilset_server.rpc.allowances import PUBLIC_CALLS_PER_ADDRESS
 from veilset_server.rpc.permissions import PERMISSIONS, Public
 from veilset_server.rpc.server import served_methods

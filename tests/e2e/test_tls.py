@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import pytest
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 import veilset
 from harness.certificates import Authority, Certificates
@@ -24,6 +23,7 @@ from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector
 from veilset._service.endpoint import make_endpoint
 from veilset.errors import InvalidInput, Unavailable
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.settings import Settings
 
 ELEMENTS = [b"element %d" % number for number in range(300)]

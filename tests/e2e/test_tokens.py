@@ -11,7 +11,6 @@ from pathlib import Path
 import grpc
 import pytest
 from bad_inputs import creation
-from veilset.v1 import membership_pb2 as pb
 
 import veilset
 from harness.programs import Finished, wait_until
@@ -19,6 +18,7 @@ from harness.raw_calls import Failure, RawUpload, fails, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.tokens import new_token, revoke, stub_with
 from veilset.errors import InvalidInput, PermissionDenied, Unauthenticated
+from veilset.v1 import membership_pb2 as pb
 from veilset_server.state.token_file import FILE_NAME
 from veilset_server.state.tokens import TOKEN, make_token, make_token_id
 

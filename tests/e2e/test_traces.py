@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from veilset.v1 import membership_pb2 as pb
 
 from harness.programs import Finished
 from harness.raw_calls import RawUpload, fails, open_upload, raw_batch
 from harness.service_process import ServiceProcess
 from harness.span_receiver import SpanReceiver, attributes
+from veilset.v1 import membership_pb2 as pb
 
 SERVICE = "veilset.v1.MembershipService"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess
 from harness.shapes import FilterParameters, bloom
 from harness.vectors import expected_vector, raw_vector
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 SHAPE = FilterParameters(bits=40_003, hashes=3, seed=99)
 ELEMENTS = [b"element %d" % number for number in range(2000)]

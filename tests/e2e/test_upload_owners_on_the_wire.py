@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from bad_inputs import creation
-from veilset.v1 import membership_pb2 as pb
 
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch, upload
 from harness.service_process import ServiceProcess
 from harness.shapes import shape_of
 from harness.tokens import new_token, stub_with
 from harness.vectors import expected_vector, raw_vector
+from veilset.v1 import membership_pb2 as pb
 
 IDS = ["u", "alice/u", "elements/u", "elements/alice/u"]
 

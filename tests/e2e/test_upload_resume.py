@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.programs import unused_port
 from harness.raw_calls import RawUpload, digest_batch, finish, hashed, open_upload, raw_batch, refuse_publishing
@@ -17,6 +16,7 @@ from veilset._input.columns import BATCH
 from veilset._service.service import Service
 from veilset.core.release.wire import hashing_from_proto
 from veilset.errors import AlreadyExists, InvalidInput, UploadMismatch
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 ELEMENTS = [b"element %d" % number for number in range(1000)]
 

@@ -10,7 +10,6 @@ import grpc
 import pytest
 from ledger_copy import read_ledger
 from stricken import wait_for
-from veilset.v1 import membership_pb2 as pb
 
 from harness.fault_tally import Trying
 from harness.full_disk import fill_up, small_disk
@@ -20,6 +19,7 @@ from harness.service_process import ServiceProcess, running
 from harness.shapes import shape_of_set
 from harness.vectors import expected_vector, raw_vector, redis_content
 from veilset.errors import StorageFull
+from veilset.v1 import membership_pb2 as pb
 
 DISK_BYTES = 6 << 20
 RECOVERY_SECONDS = 5.0

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from ledger_copy import orphaned_files
 from stricken import SECONDS, Stricken, stricken, wait_for
-from veilset.v1 import membership_pb2 as pb
 
 from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
 from harness.vectors import held_digests
 from veilset.core.elements.hashing import digests
+from veilset.v1 import membership_pb2 as pb
 
 STEPS = (
     ("ledger.add_batches", 1),

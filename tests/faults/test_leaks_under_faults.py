@@ -19,9 +19,6 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.full_disk import fill_up, small_disk
 from harness.leaks import Seen, shared_windows
@@ -34,6 +31,9 @@ from harness.service_process import ServiceProcess
 from harness.shapes import bloom
 from harness.span_receiver import SpanReceiver
 from harness.vectors import raw_vector, redis_content
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 MARK = f"mark{secrets.token_hex(8)}".encode()
 SIZES = (7919, 6133)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
-from veilset.v1 import release_pb2
-
 from harness.releases import release_bytes
 from harness.shapes import FilterParameters
 from veilset._reader.reader import open_view
@@ -20,6 +18,7 @@ from veilset.core.params import HashScheme, Normalization
 from veilset.core.privacy.statement import make_statement
 from veilset.core.release.header import decode_header
 from veilset.errors import InvalidInput, NotFound, PoorUtility, ReleaseRejected
+from veilset.v1 import release_pb2
 
 MODULES = ("veilset.core.release.signing", "veilset._report.plots")
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import grpc
 import structlog
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import parameters_pb2
 
 from harness.shapes import bloom
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
 from veilset_server.app import Ready, serve
 from veilset_server.limits import Limits
 from veilset_server.memory import return_freed_memory

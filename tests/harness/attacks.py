@@ -21,12 +21,12 @@ from threading import Barrier, Event
 from typing import Any
 
 import grpc
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.hostile_http2 import ADD_ELEMENTS, GET_SET, HEALTH, HostileConnection, framed
 from harness.patience import SECONDS
 from harness.raw_headers import RawConnection, cases
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 Ends = dict[str, int]
 STALLED_PER_CONNECTION = 50

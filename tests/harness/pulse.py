@@ -9,12 +9,12 @@ from types import TracebackType
 import grpc
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.patience import SECONDS
 from harness.service_process import ServiceProcess
 from veilset._service.bearer import BearerToken
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 PAUSE_SECONDS = 0.004
 MIB = 1 << 20

@@ -12,12 +12,12 @@ import grpc
 import xxhash
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.patience import SECONDS
 from veilset.core.elements.hashing import digests, pack_digests
 from veilset.core.params import HashScheme
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

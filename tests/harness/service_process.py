@@ -14,12 +14,12 @@ from typing import Any
 
 import grpc
 import psutil
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.patience import SECONDS
 from harness.programs import environment
 from harness.warm import WarmProgram
 from veilset._service.service import Service, connect
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 
 class ServiceProcess:

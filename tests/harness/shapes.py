@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veilset.v1 import parameters_pb2
-
 from veilset._service.records import SetInfo
 from veilset.core.encodings import planning
 from veilset.core.encodings.bloom.parameters import BloomParameters
@@ -13,6 +11,7 @@ from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import Plan, PlanRequest, objective_of
 from veilset.core.params import Adjacency, HashParameters, HashScheme, PrivacyParameters
 from veilset.core.release import wire
+from veilset.v1 import parameters_pb2
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
-from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 
 from harness.service_process import ServiceProcess
 from veilset._service.bearer import BearerToken
+from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.principals import make_principal
 from veilset_server.state.entropy import SystemClock
 from veilset_server.state.token_file import TokenFile

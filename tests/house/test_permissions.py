@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
-from veilset.v1 import membership_pb2
 
 from veilset.errors import PermissionDenied
+from veilset.v1 import membership_pb2
 from veilset_server.principals import EVERYBODY, Role, make_principal
 from veilset_server.rpc.permissions import (
     PERMISSIONS,

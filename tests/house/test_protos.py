@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from veilset.v1 import membership_pb2, parameters_pb2, release_pb2
 
 PROTOS = Path(__file__).parents[2] / "protos"

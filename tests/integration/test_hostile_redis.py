@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,19 @@ SHAPE = FilterParameters(30_001, 2, seed=11)
 POURED_BYTES = 400 << 20
 ALLOWED_BYTES = 100 << 20
 COMMANDS = ("GETRANGE", "SET", "WATCH", "MULTI", "EXEC", "DISCARD", "PUBLISH", "EXPIRE", "UNLINK", "INFO")
+ACTIONS: tuple[Callable[[RedisStore], object], ...] = (
+    RedisStore.ping,
+    RedisStore.evicts,
+    lambda store: store.probe("set"),
+    lambda store: store.latest("set"),
+    lambda store: store.manifest("set", 1),
+    lambda store: store.upload("set", 1, b"manifest", iter([b"chunk"])),
+    lambda store: store.missing_chunks("set", 1, b"manifest", [5]),
+    lambda store: store.changed_chunks("set", 1, {0: b""}),
+    lambda store: store.move_pointer("set", 1),
+    lambda store: store.expire("set", 1, 1, 1),
+    lambda store: store.remove("set", [(1, 1)]),
+)
 
 
 def release(name: str, sequence: int = 1) -> bytes:
@@ -93,28 +107,20 @@ def test_a_channel_that_never_falls_silent_does_not_keep_a_follower_from_looking
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_service_takes_any_answer_for_an_error_of_redis(command: str, hostile: HostileRedis) -> None:
+def test_the_service_takes_any_answer_for_an_error_of_redis(command: str, valkey_url: str) -> None:
     """To any command it sends: never an exception that is not ours, nor a loop without end."""
-    for said in MALFORMED.values():
-        hostile.answers = {command: says(said)}
-        with closing(RedisStore(hostile.url, timeout_seconds=0.1)) as store:
-            actions: list[Callable[[], object]] = [
-                store.ping,
-                lambda: store.probe("set"),
-                store.evicts,
-                lambda: store.latest("set"),
-                lambda: store.manifest("set", 1),
-                lambda: store.upload("set", 1, b"manifest", iter([b"chunk"])),
-                lambda: store.missing_chunks("set", 1, b"manifest", [5]),
-                lambda: store.changed_chunks("set", 1, {0: b""}),
-                lambda: store.move_pointer("set", 1),
-                lambda: store.expire("set", 1, 1, 1),
-                lambda: store.remove("set", [(1, 1)]),
-            ]
-            for action in actions:
-                with suppress(VeilsetError):
-                    action()
-    assert hostile.asked > 0
+
+    def ask(case: tuple[bytes, Callable[[RedisStore], object]]) -> int:
+        said, action = case
+        with HostileRedis(valkey_url) as hostile, closing(RedisStore(hostile.url, timeout_seconds=0.1)) as store:
+            hostile.answers = {command: says(said)}
+            with suppress(VeilsetError):
+                action(store)
+            return hostile.asked
+
+    with ThreadPoolExecutor(64) as pool:  # what takes the time is waiting to try again
+        asked = list(pool.map(ask, product(MALFORMED.values(), ACTIONS)))
+    assert sum(asked) >= len(MALFORMED)
 
 
 @pytest.mark.parametrize("command", ["GETRANGE", "STRLEN", "BITCOUNT"])

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google.protobuf.descriptor import Descriptor
-from veilset.v1 import parameters_pb2, release_pb2
 
 import veilset
 from harness.releases import SIGNER, linear_parameters, release_bytes
@@ -23,6 +22,7 @@ from veilset.core.elements.keys import key_check
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import HashScheme, Normalization
 from veilset.core.release.spec_text import FIELDS, MAX_CHARACTERS, VERSION_FIELD
+from veilset.v1 import parameters_pb2, release_pb2
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "format.md").read_text()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
-from veilset.v1 import release_pb2
 
 import veilset
 from vectors import ed25519, generate
@@ -30,6 +29,7 @@ from veilset.core.params import Adjacency, Calibration, HashScheme, Normalizatio
 from veilset.core.release.header import decode_header, encode_header
 from veilset.core.release.signing import key_id, sign_header
 from veilset.errors import InvalidInput
+from veilset.v1 import release_pb2
 
 RELEASES = ["release-plain", "release-keyed", "release-linear"]
 FOLDER = Path(__file__).parents[1] / "vectors"

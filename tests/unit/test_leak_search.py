@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 from google.protobuf import text_format
-from veilset.v1 import membership_pb2 as pb
 
 from harness.leaks import Seen, shared_windows
 from veilset.core.elements.hashing import digests, pack_digests
+from veilset.v1 import membership_pb2 as pb
 
 ELEMENT = b"alice@Example.org"
 

@@ -7,7 +7,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from veilset.v1 import release_pb2
 
 from veilset.core.encodings.bloom.parameters import BloomParameters
 from veilset.core.encodings.interface import CHUNK_BYTES
@@ -31,6 +30,7 @@ from veilset.core.release.header import (
 )
 from veilset.core.release.signing import MAX_SIGNATURES, key_id, open_manifest, sign_header, valid_signers
 from veilset.errors import ReleaseRejected
+from veilset.v1 import release_pb2
 
 VECTOR = np.arange(1000, dtype=np.uint32).view(np.uint8)
 HEADER = ReleaseHeader(

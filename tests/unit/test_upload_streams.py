@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import pytest
 import xxhash
-from veilset.v1 import membership_pb2 as pb
 
 from veilset._input.columns import Batch
 from veilset._service import upload
@@ -17,6 +16,7 @@ from veilset._service.endpoint import make_endpoint
 from veilset._service.upload import WINDOW, Upload, UploadPart, UploadResult
 from veilset.core.elements.hashing import digests, pack_digests
 from veilset.errors import Unavailable, VeilsetError
+from veilset.v1 import membership_pb2 as pb
 
 Requests = Iterator[pb.AddElementsRequest]
 Answers = Iterator[pb.AddElementsResponse]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import release_pb2
-
 from veilset.core.encodings.planning import Plan
 from veilset.core.privacy.budget import format_delta
 from veilset.core.release import wire
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import release_pb2
 from veilset_server.records import Account, ReleaseState, SetDescription, StoredRelease
 
 _RELEASE_STATES = {

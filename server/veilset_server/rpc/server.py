@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from veilset.v1 import membership_pb2, membership_pb2_grpc
 
 from veilset._service.endpoint import host_and_port
 from veilset.errors import Unavailable
+from veilset.v1 import membership_pb2, membership_pb2_grpc
 from veilset_server.rpc.pool import CallPool, connections
 from veilset_server.rpc.service import MembershipService
 from veilset_server.rpc.serving import Serving

@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 import grpc
-from veilset.v1 import membership_pb2 as pb
-from veilset.v1 import membership_pb2_grpc
 
 from veilset.core.encodings import find_encoding, plan_all, recommended
 from veilset.core.encodings.decoder import Rule
@@ -20,6 +18,8 @@ from veilset.core.encodings.planning import Plan, PlanRequest, evaluate, objecti
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer, check_name
 from veilset.core.release import wire
 from veilset.errors import NotFound, Unavailable
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import membership_pb2_grpc
 from veilset_server.locks import KeyedLocks
 from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet

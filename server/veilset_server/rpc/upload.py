@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from veilset.v1 import membership_pb2 as pb
-
 from veilset.core.params import (
     MAX_PART,
     HashParameters,
@@ -20,6 +18,7 @@ from veilset.core.params import (
 )
 from veilset.core.release import wire
 from veilset.errors import OutOfSequence, must_be
+from veilset.v1 import membership_pb2 as pb
 from veilset_server.records import UploadPart
 from veilset_server.rpc.call import current_call
 from veilset_server.rpc.shares import Shares
