@@ -21,6 +21,9 @@ class SetDescription:
     encoding, privacy: of each release, unless its publish says otherwise.
     owner: name of the principal that created it, for its quota; empty where nobody was asked.
     count_epsilon: how much of each release's ε buys a noisy count for its capacity; 0 where the declared size is the capacity's.
+    increments: how many may follow a base release, unless its publish says otherwise. increment_capacity: the number of elements
+    that one is made for. removals_epsilon: what a generation pays, beside its base, for vectors of removed elements.
+    expire_days: after how many days an element that was not added again leaves the set; 0 for never.
     """
 
     name: str
@@ -34,6 +37,10 @@ class SetDescription:
     shared_seed: bool
     owner: str = ""
     count_epsilon: float = 0.0
+    increments: int = 0
+    increment_capacity: int = 0
+    removals_epsilon: float = 0.0
+    expire_days: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +163,21 @@ class StoredRelease:
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """A base release that increments may follow. base: its sequence. planned, made: how many increments may follow, and did.
+
+    released: all digests that its releases hold.
+    """
+
+    base: int
+    planned: int
+    made: int
+    released: RunFile
+
+
+@dataclass(frozen=True, slots=True)
 class Charge:
-    """What one release costs: integer nano-ε (rounded up, ≥ 1) and exact δ."""
+    """What one release costs: integer nano-ε (rounded up; 0 for an increment only) and exact δ."""
 
     nano_epsilon: int
     delta: Fraction

@@ -97,7 +97,7 @@ def test_a_wrong_secret_is_told_everywhere(
         connection.create_set(set_name, scheme="blake2b-1", key=right, **common)  # type: ignore[arg-type]
         connection.create_set(f"{set_name}-2", scheme="blake2b-1", key=wrong, **common)  # type: ignore[arg-type]
         for key, error in ((wrong, WrongKey), (None, InvalidInput)):
-            with pytest.raises(error, match=r"^key must be"):
+            with pytest.raises(error, match=r"^key (must be|is not)"):
                 connection.add(set_name, OURS, key=key, upload_id="once")
         assert connection.add(set_name, OURS, key=right, upload_id="once").elements == len(OURS)
         spec = library.Spec.plan(size=5000, epsilon=6, adjacency="add-remove", scheme="blake2b-1", key=right)

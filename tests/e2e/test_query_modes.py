@@ -112,7 +112,7 @@ def test_remote_answers_the_same(
     }
     for arguments, field in refusals.items():
         refused = veilset_here("query", set_name, "a", *arguments)
-        assert (refused.code, refused.complaint().split(":")[0]) == (2, field)
+        assert (refused.code, refused.complaint().startswith(field)) == (2, True)
 
 
 def test_following_answers_each_line_as_it_comes(valkey_url: str, set_name: str) -> None:

@@ -72,7 +72,7 @@ def execute(ledger: SqliteLedger, statement: str) -> None:
         (insert_charge(account="'nobody'", spent_nano_epsilon="1"), "pass the budget"),
         (insert_charge(sequence="sequence"), "UNIQUE constraint failed: charges.set_name, charges.sequence"),
         (insert_charge(request_id="request_id"), "UNIQUE constraint failed: charges.set_id, charges.request_id"),
-        (insert_charge(nano_epsilon="0", spent_nano_epsilon="spent_nano_epsilon"), "CHECK"),
+        (insert_charge(nano_epsilon="0", spent_nano_epsilon="spent_nano_epsilon"), "only an increment"),
         ("UPDATE budgets SET total_nano_epsilon = 9000000000", "cannot be changed"),
         ("DELETE FROM budgets", "cannot be deleted"),
         (

@@ -90,6 +90,7 @@ def test_what_a_description_holds_is_known_to_the_ledger() -> None:
         ),
         "owner",
         "count_epsilon",
+        *("increments", "increment_capacity", "removals_epsilon", "expire_days"),
     ]
 
 

@@ -26,6 +26,10 @@ class SetInfo:
     declared_size: int
     shared_seed: bool
     count_epsilon: float = 0.0
+    increments: int = 0
+    increment_capacity: int = 0
+    removals_epsilon: float = 0.0
+    expire_days: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,10 @@ def set_info(message: pb.MembershipSet) -> SetInfo:
         declared_size=message.declared_size,
         shared_seed=message.shared_seed,
         count_epsilon=message.count_epsilon,
+        increments=message.increments,
+        increment_capacity=message.increment_capacity,
+        removals_epsilon=message.removals_epsilon,
+        expire_days=message.expire_days,
     )
 
 

@@ -118,6 +118,10 @@ class Service:
         budget_epsilon: float = 0.0,
         budget_delta: float | None = None,
         allow_poor_utility: bool = False,
+        increments: int = 0,
+        increment_capacity: int = 0,
+        removals_epsilon: float = 0.0,
+        expire_days: int = 0,
         **dimensions: int,
     ) -> SetInfo:
         """Create an empty set; the planner chooses the dimensions of its encoding that are not given.
@@ -128,6 +132,10 @@ class Service:
         for the planner, at most one of the two rates; 0 for none. epsilon, delta, adjacency, elements_per_user: what each release
         promises. budget_epsilon: what all releases together may spend (default: one release). key: the secret of a
         keyed scheme, of which the service gets the check value only; key_check: that value, where the secret is elsewhere.
+        increments: how many may follow each base release, for the price of the base alone; increment_capacity: how many new
+        elements one is made for (default: a hundredth of size, at least 1000). removals_epsilon: what each generation pays
+        beside that for vectors of removed elements. expire_days: an element that was not added again for so many days leaves
+        the set; like a removal it takes effect in the next base release, refunds nothing and is never confirmed.
         Arguments as in `veilset.core.params`. Raises InvalidInput, WrongKey, AlreadyExists, PoorUtility.
         """
         if key is not None:
@@ -168,6 +176,10 @@ class Service:
                 budget_delta=budget_delta,
                 allow_poor_utility=allow_poor_utility,
                 count_epsilon=count_epsilon,
+                increments=increments,
+                increment_capacity=increment_capacity,
+                removals_epsilon=removals_epsilon,
+                expire_days=expire_days,
             )
         return set_info(self._call(self._stub.CreateSet, request).set)
 
@@ -182,6 +194,10 @@ class Service:
         budget_epsilon: float = 0.0,
         budget_delta: float | None = None,
         allow_poor_utility: bool = False,
+        increments: int = 0,
+        increment_capacity: int = 0,
+        removals_epsilon: float = 0.0,
+        expire_days: int = 0,
     ) -> SetInfo:
         """Create an empty set as partners agreed; its releases compare with those of every set made from the same spec.
 
@@ -208,6 +224,10 @@ class Service:
             budget_epsilon=budget_epsilon,
             budget_delta=budget_delta,
             allow_poor_utility=allow_poor_utility,
+            increments=increments,
+            increment_capacity=increment_capacity,
+            removals_epsilon=removals_epsilon,
+            expire_days=expire_days,
             **spec.encoding.dimensions(),
         )
 
@@ -362,13 +382,17 @@ class Service:
         although_pending: bool = False,
         epsilon: float = 0.0,
         encoding: str = "",
+        increment: bool = False,
+        increments: int | None = None,
         timeout_seconds: float = 120.0,
         **dimensions: int,
     ) -> Release:
         """Draw noise, charge the budget, publish. The same request_id returns the same release and charges nothing; with
         another count, epsilon or encoding than it had first it is refused.
 
-        epsilon, encoding, dimensions: for this release in place of the set's, charged as they are; as in `create_set`.
+        epsilon, encoding, dimensions, increments: for this base release in place of the set's, charged as they are; as in
+        `create_set`. increment: publish only what no release of the current generation held before; it costs nothing beside
+        its base.
 
         wait: until Redis holds it (the answer may still be "pending" where Redis stays away, with the reason in ``delayed_by``,
         and "lost" where its file was damaged before Redis had it). count_epsilon, count_delta: what to spend beside that on a
@@ -388,6 +412,8 @@ class Service:
                 although_pending=although_pending,
                 epsilon=epsilon,
                 encoding=_encoding_message(encoding, dimensions),
+                increment=increment,
+                increments=increments,
             )
         with _repeatable(request_id):
             return release_record(self._call(self._stub.PublishRelease, request, timeout_seconds).release)

@@ -111,7 +111,7 @@ def _variables(option: click.Option) -> list[str]:
 
 
 def _name_option(error: InvalidInput, parameter: click.Parameter) -> None:
-    if isinstance(parameter, click.Option) and error.message.startswith(f"{error.field}: "):
+    if isinstance(parameter, click.Option) and error.message.startswith((f"{error.field}: ", f"{error.field} ")):
         variable = "".join(f" ({name})" for name in _variables(parameter)[1:])
         error.message = parameter.opts[0] + variable + error.message.removeprefix(error.field)
         error.args = (error.message,)

@@ -40,6 +40,13 @@ from veilset.errors import must_be
 @click.option("--epsilon", type=float, default=0.0, help="ε of this release in place of the set's.")
 @options.encoding
 @click.option(
+    "--increment",
+    is_flag=True,
+    help="Publish only what no release since the last base release held; it costs nothing beside that. What was removed stays in "
+    "the answers until the next base release, unless the set pays for removals.",
+)
+@click.option("--increments", type=int, help="How many increments may follow this base release in place of the set's.")
+@click.option(
     "--timeout-seconds",
     type=click.FloatRange(min=1),
     default=120.0,
@@ -57,6 +64,8 @@ def publish(
     count_delta: float,
     epsilon: float,
     encoding: str | None,
+    increment: bool,
+    increments: int | None,
     timeout_seconds: float,
     server: Server,
     as_json: bool,
@@ -78,8 +87,10 @@ def publish(
             although_pending=although_pending,
             epsilon=epsilon,
             encoding=name or "",
-            **given,
+            increment=increment,
+            increments=increments,
             timeout_seconds=timeout_seconds,
+            **given,
         )
     shown = describe(release)
     emit(shown, as_json, f"{release.set_name}/{release.sequence} {release.state}\n{make_statement(release.header)}")

@@ -13,8 +13,11 @@ from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
 from veilset.cli.spec import FIXED, read_agreed
+from veilset.core.encodings.generation import MAX_INCREMENTS, rates_after
 from veilset.core.encodings.planning import UNKNOWN_SIZE, PlanRequest, evaluate
 from veilset.core.privacy.budget import amount_text
+
+RATES = ("true_positive_rate", "false_positive_rate")
 
 
 @click.command("create", short_help="Create a set.")
@@ -37,6 +40,32 @@ from veilset.core.privacy.budget import amount_text
 @click.option("--min-tpr", type=float, help="Plan for at least this true positive rate.")
 @click.option(
     "--allow-poor-utility", is_flag=True, help="Create it even if it gives less than 5% of the advantage that ε allows."
+)
+@click.option(
+    "--increments",
+    type=click.IntRange(0, MAX_INCREMENTS),
+    default=0,
+    help="Releases that may follow each base release at no further charge (publish --increment); default: none.",
+)
+@click.option(
+    "--increment-capacity",
+    type=int,
+    default=0,
+    help="New elements that one increment is made for; default: a hundredth of --size, at least 1000.",
+)
+@click.option(
+    "--removals-epsilon",
+    type=float,
+    default=0.0,
+    help="ε, beside that of each base release, that lets increments show which elements were removed. Without it a removed "
+    "element is answered yes until the next base release.",
+)
+@click.option(
+    "--expire-days",
+    type=int,
+    default=0,
+    help="An element that was not added again for so many days leaves the set. Like a removal this takes effect in the next "
+    "base release, refunds nothing, and is never confirmed.  [default: never]",
 )
 @options.server
 @options.as_json
@@ -84,6 +113,9 @@ def create(
     shown |= {name: getattr(expected, name) for name in ("true_positive_rate", "false_positive_rate", "efficiency")}
     if created.declared_size:
         shown["capacity"] = expected.capacity
+    if created.increments:
+        rates = rates_after(expected.true_positive_rate, expected.false_positive_rate, created.increments)
+        shown |= {f"{name}_after_increments": float(rate) for name, rate in zip(RATES, rates, strict=True)}
     emit(shown, as_json, lines(shown))
 
 
@@ -139,5 +171,9 @@ def describe(info: SetInfo) -> dict[str, object]:
         "min_size": info.privacy.min_size,
         "declared_size": info.declared_size,
         "count_epsilon": info.count_epsilon,
+        "increments": info.increments,
+        "increment_capacity": info.increment_capacity,
+        "removals_epsilon": info.removals_epsilon,
+        "expire_days": info.expire_days,
         "account": info.account,
     }

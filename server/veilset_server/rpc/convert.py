@@ -32,6 +32,10 @@ def set_message(description: SetDescription) -> pb.MembershipSet:
         declared_size=description.declared_size,
         shared_seed=description.shared_seed,
         count_epsilon=description.count_epsilon,
+        increments=description.increments,
+        increment_capacity=description.increment_capacity,
+        removals_epsilon=description.removals_epsilon,
+        expire_days=description.expire_days,
     )
 
 

@@ -139,7 +139,7 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         found = publishing.find(wanted)
         if found is not None:
             return found
-        if not request.although_pending:
+        if request.increment or not request.although_pending:  # an increment refers to all before it
             self._use.delivery.refuse_while_delayed(request.set_name)
         return publishing.charge(wanted)
 
@@ -223,6 +223,8 @@ def _publish_request(request: pb.PublishReleaseRequest) -> PublishRequest:
         request.epsilon,
         name,
         dimensions,
+        request.increment,
+        request.increments if request.HasField("increments") else None,
     )
 
 
@@ -248,4 +250,8 @@ def _set_request(request: pb.CreateSetRequest) -> SetRequest:
         budget_delta=request.budget_delta if request.HasField("budget_delta") else None,
         allow_poor_utility=request.allow_poor_utility,
         count_epsilon=request.count_epsilon,
+        increments=request.increments,
+        increment_capacity=request.increment_capacity,
+        removals_epsilon=request.removals_epsilon,
+        expire_days=request.expire_days,
     )

@@ -7,7 +7,7 @@ of growing the memory, so no choice of digests, however skewed, changes the boun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -66,12 +66,52 @@ def fold(sources: Sequence[Source], *, keep_removed: bool = False) -> Iterator[S
     keep_removed: also say which digests a removal was the last operation on; needed where older sources are left out.
     """
     total = sum(source.sent for source in sources)
+    return _by_ranges(total, lambda low, high: _fold_range(sources, low, high, keep_removed))
+
+
+def _by_ranges(total: int, answer: Callable[[int, int], Slice]) -> Iterator[Slice]:
+    """``answer`` for consecutive ranges that cover every digest, each with its share of about ``total`` of them."""
     width = HIGHEST if total <= _FILL * LIMIT else int(HIGHEST * _FILL * LIMIT / total)
     low = 0
     while low <= HIGHEST:
-        found = _fold_range(sources, low, min(low + width, HIGHEST), keep_removed)
+        found = answer(low, min(low + width, HIGHEST))
         yield found
         low = found.high + 1
+
+
+def release(content: Sequence[Source], before: Source, *, tombstones: bool) -> Iterator[Slice]:
+    """What a generation has released once ``content`` is: as added what readers take for members, as removed what they do not any
+    more. A digest that was ever in either is never released again.
+
+    before: the same up to the release before. tombstones: whether digests that left the content become removed.
+    """
+
+    def answer(low: int, high: int) -> Slice:
+        held = _fold_range(content, low, high, keep_removed=False)
+        added, removed, high = before.slice(low, held.high)
+        gone = without(added, held.added) if tombstones else _NONE
+        added, high = shorten(union(without(added, gone), without(held.added, removed)), high)
+        removed, high = shorten(union(removed, gone), high)
+        return Slice(between(added, low, high), between(removed, low, high), high)
+
+    return _by_ranges(before.sent + sum(source.sent for source in content), answer)
+
+
+def released_between(before: Source, after: Source) -> Iterator[Slice]:
+    """What one release of a generation holds: the digests that it adds, and those that it removes.
+
+    before, after: what the generation had released without and with it, as `release` gives it.
+    """
+
+    def answer(low: int, high: int) -> Slice:
+        earlier = before.slice(low, high)
+        later = after.slice(low, earlier.high)
+        added = without(without(later.added, earlier.added), earlier.removed)
+        removed = without(later.removed, earlier.removed)
+        high = later.high
+        return Slice(between(added, low, high), between(removed, low, high), high)
+
+    return _by_ranges(before.sent + after.sent, answer)
 
 
 def _fold_range(sources: Sequence[Source], low: int, high: int, keep_removed: bool) -> Slice:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -24,7 +24,17 @@ from veilset.core.params import Operation
 from veilset_server.locks import KeyedLocks
 from veilset_server.records import RunFile, SmallUpload, StoredRun, Upload
 from veilset_server.state.durability import FOLDER_MODE, TEMPORARY_SUFFIX, sync_folder
-from veilset_server.state.fold import LIMIT, Digests, MemorySource, Slice, Source, fold, last_operations
+from veilset_server.state.fold import (
+    LIMIT,
+    Digests,
+    MemorySource,
+    Slice,
+    Source,
+    fold,
+    last_operations,
+    release,
+    released_between,
+)
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.ledger.uploads import spool_name
 from veilset_server.state.run_file import FoldedRun, damaged_run, write_run
@@ -47,7 +57,7 @@ CHUNK_DIGESTS = 1 << 17
 GROWTH = 2
 """An older run is folded too if it was sent at most so many times as many elements as all newer ones."""
 
-_OURS = re.compile(r"[1-9][0-9]*-[1-9][0-9]*\.(run|spool)", re.ASCII)
+_OURS = re.compile(r"[1-9][0-9]*-[1-9][0-9]*\.(run|released|spool)", re.ASCII)
 
 Item = StoredRun | SmallUpload
 log = structlog.get_logger(__name__)
@@ -91,11 +101,35 @@ class Runs:
         Nothing that is finished later takes part. Raises NotFound, and while reading StateCorrupted naming a damaged run.
         """
         with self._reading(set_id) as items, self._sources(items) as sources:
-            yield (
-                found.added[start : start + CHUNK_DIGESTS]
-                for found in fold(sources)
-                for start in range(0, len(found.added), CHUNK_DIGESTS)
-            )
+            yield _chunks(found.added for found in fold(sources))
+
+    @contextmanager
+    def released(
+        self, set_id: int, sequence: int, before: RunFile | None, *, tombstones: bool
+    ) -> Iterator[tuple[RunFile, Iterator[Digests], Iterator[Digests]]]:
+        """What release ``sequence`` of a generation holds: the content as of now without what ``before`` has.
+
+        before: what the generation had released until then; None before a base. Gives what it has released with this release, in
+        a new file that goes again unless the ledger takes it on within the block; and in chunks as those of `sorted_chunks` the
+        digests that are released, and of those released before the ones that left (none without ``tombstones``). Raises
+        NotFound, StorageFull, StateCorrupted naming a damaged file.
+        """
+        name = f"runs/{set_id}-{sequence}.released"
+        with self._writing(name), ExitStack() as files:
+            earlier: Source = MemorySource(*last_operations(()), 0)
+            if before is not None:
+                earlier = files.enter_context(self._folded(before))
+            with self._reading(set_id) as items, self._sources(items) as sources:
+                slices = release(sources, earlier, tombstones=tombstones)
+                checksum = write_run(self._folder / name, set_id, sequence, slices)
+            file = RunFile(name, earlier.sent + sum(map(_sent, items)), checksum)
+            later = files.enter_context(self._folded(file))
+            added = (found.added for found in released_between(earlier, later))
+            removed = (found.removed for found in released_between(earlier, later))
+            yield file, _chunks(added), _chunks(removed)
+
+    def _folded(self, file: RunFile) -> closing[FoldedRun]:
+        return closing(FoldedRun(self._folder / file.name, file.checksum, file.sent))
 
     def holds_any(self, set_id: int) -> bool:
         """Whether any upload into the set was ever finished."""
@@ -136,10 +170,7 @@ class Runs:
 
     def _source(self, run: StoredRun, files: ExitStack) -> FoldedRun | UploadedRun | MemorySource:
         if run.operation is None:
-            (file,) = run.files
-            folded = FoldedRun(self._folder / file.name, file.checksum, file.sent)
-            files.callback(folded.close)
-            return folded
+            return files.enter_context(self._folded(*run.files))
         spools = [(self._folder / file.name, file.sent, file.checksum) for file in run.files]
         return UploadedRun(spools, adds=run.operation is Operation.ADD)
 
@@ -231,6 +262,10 @@ class Runs:
             for name in ("runs", "spools", "quarantine", "."):
                 sync_folder(self._folder / name)
         return moved
+
+
+def _chunks(parts: Iterable[Digests]) -> Iterator[Digests]:
+    return (part[start : start + CHUNK_DIGESTS] for part in parts for start in range(0, len(part), CHUNK_DIGESTS))
 
 
 def _memory_source(small: Sequence[tuple[bool, Digests]]) -> list[Source]:

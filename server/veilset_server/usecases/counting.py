@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 
 from veilset.core.params import Adjacency, PrivacyParameters, check_delta, check_epsilon
-from veilset.core.privacy.budget import charge_of
+from veilset.core.privacy.budget import charge_of, to_nano_epsilon
 from veilset.core.privacy.counts import CountNoise, calibrate_count, exact_count, integer_noise
 from veilset.core.release.header import NoisyCount
 from veilset.errors import must_be
@@ -76,6 +77,11 @@ def sure_capacity(count: NoisyCount) -> int:
     return max(1, count.value + math.ceil(_SURE * count.scale))
 
 
-def price(privacy: PrivacyParameters, noise: CountNoise | None = None) -> Charge:
-    """What a release costs, its count included."""
-    return Charge(*charge_of(privacy, noise))
+FREE = Charge(0, Fraction(0))
+"""An increment, which was paid for with its base."""
+
+
+def price(privacy: PrivacyParameters, noise: CountNoise | None = None, removals_epsilon: float = 0.0) -> Charge:
+    """What a release costs, its count and its generation's vectors of removed elements included."""
+    nano_epsilon, delta = charge_of(privacy, noise)
+    return Charge(nano_epsilon + (to_nano_epsilon(removals_epsilon) if removals_epsilon else 0), delta)

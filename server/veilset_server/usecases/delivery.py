@@ -21,7 +21,7 @@ from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.usecases.outage import Outage
-from veilset_server.usecases.restoring import Reconciled, Restoring, Rota, chunk_count
+from veilset_server.usecases.restoring import Reconciled, Restoring, Rota, chunk_count, generation_of
 
 CHUNKS_AT_A_TIME = 8
 """Of 1 MiB, that a periodic pass reads back and compares: what it costs does not grow with what is published."""
@@ -125,9 +125,13 @@ class Delivery:
         self._tell(release.set_name)
 
     def _retire(self, set_name: str) -> None:
-        """Let all but the newest releases go, after a grace in which a reader in mid-download finishes."""
-        for sequence in self._ledger.sequences_in_state(set_name, ReleaseState.PUBLISHED)[self._keep :]:
-            release = self._ledger.get_release(set_name, sequence)
+        """Let all but the newest generations go, after a grace in which a reader in mid-download finishes."""
+        releases = [
+            self._ledger.get_release(set_name, sequence)
+            for sequence in self._ledger.sequences_in_state(set_name, ReleaseState.PUBLISHED)
+        ]
+        kept = sorted({generation_of(release) for release in releases})[-self._keep :]
+        for release in [release for release in releases if generation_of(release) not in kept]:
             self._store.expire(set_name, release.sequence, chunk_count(release), self._grace_seconds)
             self._mark(release, ReleaseState.EXPIRED)
             self._artefacts.remove(release.set_id, release.sequence)
@@ -213,7 +217,8 @@ class Delivery:
 
     def _retire_overdue(self, set_name: str | None, outage: Outage) -> None:
         """Retire what a crash left between a release's mark and the retirement of its predecessors."""
-        counts = Counter(release.set_name for release in self._ledger.releases_in_state(ReleaseState.PUBLISHED))
+        published = self._ledger.releases_in_state(ReleaseState.PUBLISHED)
+        counts = Counter(name for name, _ in {(release.set_name, generation_of(release)) for release in published})
         for name in [name for name, count in counts.items() if count > self._keep and set_name in (None, name)]:
             with outage.aside(), self.locks[name]:
                 self._retire(name)

@@ -7,30 +7,34 @@ are always at hand, so a restart delivers them again instead of drawing noise an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.encodings import find_encoding
-from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.generation import MAX_INCREMENTS, check_generation, for_increment, for_removals
+from veilset.core.encodings.interface import CHUNK_BYTES, Digests, Parameters
 from veilset.core.encodings.planning import UNKNOWN_SIZE, PlanRequest
-from veilset.core.params import MAX_SIZE, PrivacyParameters, check_epsilon
+from veilset.core.params import MAX_SIZE, PrivacyParameters, check_epsilon, check_integer
 from veilset.core.privacy.budget import charge_of, format_delta
 from veilset.core.privacy.counts import CountNoise, exact_noise
-from veilset.core.release.header import NoisyCount, ReleaseHeader
+from veilset.core.release.header import EarlierPart, NoisyCount, ReleaseHeader
 from veilset.core.release.signing import open_manifest
-from veilset.errors import FailedPrecondition, VeilsetError, must_be
+from veilset.errors import FailedPrecondition, InvalidInput, VeilsetError, must_be
 from veilset_server.locks import KeyedLocks
 from veilset_server.ports import Clock, Entropy, Signer
-from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease, StoredSet
+from veilset_server.records import Charge, Generation, ReleaseState, SetDescription, StoredRelease, StoredSet
 from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.budget_refusal import budget_exceeded
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
 from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.counting import (
+    FREE,
     CountPurchase,
     capacity_noise,
     count_noise,
@@ -47,7 +51,8 @@ MAX_REQUEST_ID = 128
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """A release asked for. epsilon, encoding, dimensions: in place of the set's; 0 and "" for the set's."""
+    """A release asked for. epsilon, encoding, dimensions, increments: of a base in place of the set's; 0, "" and None for the
+    set's. increment: only what no release of the current generation held before."""
 
     set_name: str
     request_id: str
@@ -55,27 +60,55 @@ class PublishRequest:
     epsilon: float = 0.0
     encoding: str = ""
     dimensions: Mapping[str, int] = field(default_factory=dict)
+    increment: bool = False
+    increments: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.request_id) <= MAX_REQUEST_ID:
             raise must_be("request_id", f"1 to {MAX_REQUEST_ID} characters", len(self.request_id))
+        check_integer("increments", self.increments or 0, 0, MAX_INCREMENTS)
+        changed = {
+            "epsilon": self.epsilon,
+            "encoding": self.encoding,
+            "count": self.count,
+            "increments": self.increments is not None,
+        }
+        for name, given in changed.items():
+            if self.increment and given:
+                raise InvalidInput(name, f"{name} is that of the base release; leave it out of an increment")
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """How one release is made. privacy: as it is charged and stated, δ = 0 where it holds so. counts_first: the noise is of a
-    count that is charged before the vector is drawn, whose capacity follows from it."""
+    count that is charged before the vector is drawn, whose capacity follows from it. planned: how many increments its
+    generation may have. removals_epsilon: what the generation pays for vectors of removed elements. generation: what an
+    increment belongs to; None for a base. tombstones: how an increment's second vector is made."""
 
     encoding: Parameters
     privacy: PrivacyParameters
     noise: CountNoise | None
     capacity: int
     counts_first: bool = False
+    planned: int = 0
+    removals_epsilon: float = 0.0
+    generation: Generation | None = None
+    tombstones: Parameters | None = None
 
     @property
     def charge(self) -> Charge:
-        """What it costs, its count included."""
-        return price(self.privacy, self.noise)
+        """What it costs, its count included; an increment was paid for with its base."""
+        return FREE if self.generation is not None else price(self.privacy, self.noise, self.removals_epsilon)
+
+    @property
+    def charge_after_count(self) -> Charge:
+        """What is left to charge where its count was charged before."""
+        return price(self.privacy, None, self.removals_epsilon) if self.counts_first else self.charge
+
+    @property
+    def vector_bytes(self) -> int:
+        """Length of the packed vector, that of the tombstones included."""
+        return self.encoding.vector_bytes + (self.tombstones.vector_bytes if self.tombstones is not None else 0)
 
     def resized(self, count: NoisyCount, max_bits: int) -> Terms:
         """For the capacity that a count allows: its vector is as long as that asks, or as the service allows. Never refuses."""
@@ -117,7 +150,29 @@ def make_terms(description: SetDescription, request: PublishRequest, max_bits: i
         capacity = encoding.capacity_for(size)
         encoding = encoding.resized(privacy, made_for=capacity, capacity=capacity)
     check_length(encoding, max_bits)
-    return Terms(encoding, encoding.charged(privacy), noise, encoding.capacity_for(size), counts_first)
+    planned = description.increments if request.increments is None else request.increments
+    charged = encoding.charged(privacy)
+    if planned:
+        check_generation(encoding, charged)
+    removals = description.removals_epsilon if planned else 0.0
+    return Terms(encoding, charged, noise, encoding.capacity_for(size), counts_first, planned, removals)
+
+
+def increment_terms(description: SetDescription, base: ReleaseHeader, generation: Generation) -> Terms:
+    """Of the next increment of a generation, from its base's header and the set's parameters alone."""
+    size = description.increment_capacity
+    encoding = for_increment(base.encoding, base.privacy, made_for=base.capacity, size=size)
+    removals = base.removals_epsilon
+    return Terms(
+        encoding,
+        base.privacy,
+        None,
+        encoding.capacity_for(size),
+        planned=base.planned_increments,
+        removals_epsilon=removals,
+        generation=generation,
+        tombstones=for_removals(base.encoding, base.privacy, removals, size=size) if removals else None,
+    )
 
 
 class Publishing:
@@ -151,16 +206,37 @@ class Publishing:
     def find(self, request: PublishRequest) -> StoredRelease | None:
         """The release that this request id made earlier. Raises InvalidInput, NotFound, and FailedPrecondition if it was
         another request: one with another count, epsilon or encoding."""
-        return self._find(request, self._terms(request))
-
-    def _terms(self, request: PublishRequest) -> Terms:
-        return make_terms(self._ledger.get_set(request.set_name).description, request, self._max_bits)
-
-    def _find(self, request: PublishRequest, terms: Terms) -> StoredRelease | None:
+        stored = self._ledger.get_set(request.set_name)
         found = self._ledger.find_release(request.set_name, request.request_id)
         if found is not None:
-            _check_repeats(found, terms)
+            header = open_manifest(found.manifest)
+            _check_repeats_kind(header, request)
+            if not request.increment:
+                _check_repeats(header, make_terms(stored.description, request, self._max_bits))
         return found
+
+    def _terms(self, request: PublishRequest) -> Terms:
+        """Raises as `make_terms`, and FailedPrecondition where no increment may follow."""
+        stored = self._ledger.get_set(request.set_name)
+        if not request.increment:
+            return make_terms(stored.description, request, self._max_bits)
+        generation = self._ledger.generation(stored.set_id)
+        if generation is None:
+            raise _no_increment(
+                f"set {request.set_name} has no base release that increments may follow; publish one without increment, of a set "
+                "that was created with increments"
+            )
+        if generation.made >= generation.planned:
+            raise _no_increment(
+                f"all {generation.planned} increments of base release {generation.base} of set {request.set_name} are used up; "
+                "publish a new base release, which is charged again"
+            )
+        base = self._ledger.get_release(request.set_name, generation.base)
+        if base.state is ReleaseState.LOST:
+            raise _no_increment(
+                f"base release {generation.base} of set {request.set_name} was lost before Redis had it; publish a new one"
+            )
+        return increment_terms(stored.description, open_manifest(base.manifest), generation)
 
     def charge(self, request: PublishRequest) -> StoredRelease:
         """Make a release of all finished uploads and charge it; the same request id gives the same release again.
@@ -170,19 +246,19 @@ class Publishing:
         the damaged file), Unavailable (no Redis, or one without writes, or an anchor that cannot be written); nothing is
         charged then.
         """
-        terms = self._terms(request)
-        found = self._find(request, terms)
+        found = self.find(request)
         if found is not None:
             return found
+        self._terms(request)  # what is refused for public reasons is refused before Redis is asked
         set_name = request.set_name
         stored = self._ledger.get_set(set_name)
         self._guard.check(set_name, stored.description.account)  # outside the lock: Redis may hang
         self._guard.prove_anchor(set_name, stored.description.account)
         with self._set_locks[stored.set_id]:
-            found = self._find(request, terms)
+            found = self.find(request)
             if found is not None:
                 return found
-            release = self._make(self._ledger.get_set_by_id(stored.set_id), request.request_id, terms)
+            release = self._make(self._ledger.get_set_by_id(stored.set_id), request.request_id, self._terms(request))
         self._compactor.wake(stored.set_id, whole=True)
         return release
 
@@ -190,8 +266,9 @@ class Publishing:
         description = stored.description
         if not self._runs.holds_any(stored.set_id):
             raise FailedPrecondition(f"set {description.name}: no finished upload; finish one before publishing")
+        self._earlier(stored, terms.generation)
         bought = self._ledger.find_count(stored.set_id, request_id) if terms.counts_first else None
-        self._refuse(description, terms.charge if bought is None else price(terms.privacy))
+        self._refuse(description, terms.charge if bought is None else terms.charge_after_count)
         count = None
         if terms.counts_first and terms.noise is not None:
             # From here on nothing is refused for what the count says: a refusal that costs nothing would tell it anew each time.
@@ -214,7 +291,6 @@ class Publishing:
         self, stored: StoredSet, request_id: str, sequence: int, terms: Terms, count: NoisyCount | None
     ) -> StoredRelease:
         """From the first noise to the charge. count: where it has been bought already."""
-        description = stored.description
         stream = self._entropy.keystream()
         drawn = int.from_bytes(stream(8), "little") if terms.noise is not None and count is None else 0
         chunk_sha256: list[bytes] = []
@@ -231,14 +307,45 @@ class Publishing:
                 chunk_sha256.append(hashlib.sha256(piece).digest())
                 yield piece
 
-        with self._runs.sorted_chunks(stored.set_id) as chunks:
-            pieces = hashed(terms.encoding.encode(tallied(chunks), stream))
-            self._artefacts.write(stored.set_id, sequence, pieces, terms.encoding.vector_bytes)
-        if terms.noise is not None and count is None:
-            count = noisy_count(held, terms.noise, drawn)
+        with self._released(stored.set_id, sequence, terms) as (generation, added, removed):
+            vector = terms.encoding.encode(tallied(added), stream)
+            if terms.tombstones is not None:
+                vector = joined(chain(vector, terms.tombstones.encode(removed, stream)))
+            self._artefacts.write(stored.set_id, sequence, hashed(vector), terms.vector_bytes)
+            if terms.noise is not None and count is None:
+                count = noisy_count(held, terms.noise, drawn)
+            return self._charge(stored, request_id, sequence, terms, tuple(chunk_sha256), count, generation)
+
+    @contextmanager
+    def _released(
+        self, set_id: int, sequence: int, terms: Terms
+    ) -> Iterator[tuple[Generation | None, Iterator[Digests], Iterator[Digests]]]:
+        """What the release holds: digests that are added and removed, and its generation with it in it."""
+        if not terms.planned:
+            with self._runs.sorted_chunks(set_id) as chunks:
+                yield None, chunks, iter(())
+            return
+        before = terms.generation
+        released = before.released if before is not None else None
+        tombstones = terms.tombstones is not None
+        with self._runs.released(set_id, sequence, released, tombstones=tombstones) as (file, added, removed):
+            base, made = (sequence, 0) if before is None else (before.base, before.made + 1)
+            yield Generation(base, terms.planned, made, file), added, removed
+
+    def _charge(
+        self,
+        stored: StoredSet,
+        request_id: str,
+        sequence: int,
+        terms: Terms,
+        chunk_sha256: tuple[bytes, ...],
+        count: NoisyCount | None,
+        generation: Generation | None,
+    ) -> StoredRelease:
+        description = stored.description
         try:
             with self._account_locks[description.account]:
-                return self._commit(stored, request_id, sequence, terms, tuple(chunk_sha256), count)
+                return self._commit(stored, request_id, sequence, terms, chunk_sha256, count, generation)
         except VeilsetError:
             if self._ledger.find_release(description.name, request_id) is None:  # refused: nothing refers to the noise
                 self._artefacts.remove(stored.set_id, sequence)
@@ -252,8 +359,9 @@ class Publishing:
         terms: Terms,
         chunk_sha256: tuple[bytes, ...],
         count: NoisyCount | None,
+        generation: Generation | None,
     ) -> StoredRelease:
-        description, charge = stored.description, price(terms.privacy) if terms.counts_first else terms.charge
+        description, charge = stored.description, terms.charge_after_count
         account = self._ledger.get_account(description.account)
         header = ReleaseHeader(
             set_name=description.name,
@@ -271,6 +379,11 @@ class Publishing:
             limit_delta=format_delta(account.total_delta),
             shared_seed=description.shared_seed,
             count=count,
+            generation=generation.base if generation is not None else sequence,
+            earlier=self._earlier(stored, terms.generation),
+            planned_increments=terms.planned,
+            tombstones=terms.tombstones,
+            removals_epsilon=terms.removals_epsilon,
         )
         release = StoredRelease(
             set_id=stored.set_id,
@@ -280,9 +393,25 @@ class Publishing:
             state=ReleaseState.PENDING,
             manifest=self._signer.sign(header),
         )
-        self._ledger.charge_release(release, description.account, charge, account.spent_nano_epsilon)
+        self._ledger.charge_release(release, description.account, charge, account.spent_nano_epsilon, generation)
         self._guard.record(description.name, sequence, self._ledger.get_account(description.account))
         return release
+
+    def _earlier(self, stored: StoredSet, generation: Generation | None) -> tuple[EarlierPart, ...]:
+        """The releases of the generation that readers can fetch. Raises FailedPrecondition while one is on its way: it might be
+        lost, and no reader could open what refers to it."""
+        parts = [] if generation is None else self._ledger.parts(stored.set_id, generation.base)
+        for part in parts:
+            if part.state is ReleaseState.PENDING:
+                raise _no_increment(
+                    f"release {part.sequence} of set {part.set_name} is still on its way to Redis; publish the increment once it "
+                    "is there"
+                )
+        return tuple(
+            EarlierPart(part.sequence, hashlib.sha256(part.manifest).digest())
+            for part in parts
+            if part.state is not ReleaseState.LOST
+        )
 
     def _refuse(self, description: SetDescription, charge: Charge) -> None:
         """Before any work: a spent budget (which the commit checks again)."""
@@ -298,16 +427,42 @@ def _is_alike(made: Parameters, terms: Terms) -> bool:
     return made.encoding == terms.encoding.encoding if terms.counts_first else made == terms.encoding
 
 
-def _check_repeats(release: StoredRelease, terms: Terms) -> None:
-    made, noise = open_manifest(release.manifest), terms.noise
+def joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of CHUNK_BYTES, the last one shorter."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        while len(held) >= CHUNK_BYTES:
+            yield bytes(held[:CHUNK_BYTES])
+            del held[:CHUNK_BYTES]
+    if held:
+        yield bytes(held)
+
+
+def _no_increment(why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"increment: {why}", field="increment")
+
+
+def _check_repeats_kind(made: ReleaseHeader, request: PublishRequest) -> None:
+    if made.is_base == request.increment:
+        was = "a base release" if made.is_base else "an increment"
+        raise FailedPrecondition(
+            f"request_id: made {was}, {made.sequence}; repeat it so, or take another id", field="increment"
+        )
+
+
+def _check_repeats(made: ReleaseHeader, terms: Terms) -> None:
+    noise = terms.noise
     bought = None if made.count is None else (made.count.epsilon, made.count.delta)
     if bought != (None if noise is None else (noise.epsilon, noise.delta)):
         was = "without a count" if bought is None else f"with a count of epsilon {bought[0]:g} and delta {bought[1]:g}"
     elif made.privacy != terms.privacy or not _is_alike(made.encoding, terms):
         was = f"with epsilon {made.privacy.epsilon:g} and encoding {made.encoding.encoding}, {made.encoding}"
+    elif made.planned_increments != terms.planned:
+        was = f"for {made.planned_increments} increments"
     else:
         return
     field = "count" if "count" in was else "epsilon"
     raise FailedPrecondition(
-        f"request_id: made release {release.sequence} {was}; repeat it so, or take another id", field=field
+        f"request_id: made release {made.sequence} {was}; repeat it so, or take another id", field=field
     )

@@ -41,6 +41,11 @@ def chunk_count(release: StoredRelease) -> int:
     return len(open_manifest(release.manifest).chunk_sha256)
 
 
+def generation_of(release: StoredRelease) -> int:
+    """Sequence of the base of its generation."""
+    return open_manifest(release.manifest).generation
+
+
 class Restoring:
     """Reads artefacts and compares the store with them."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from fractions import Fraction
 
 from veilset.core.encodings import DEFAULT_ENCODING, find_encoding
+from veilset.core.encodings.generation import MAX_INCREMENTS, check_generation
 from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.planning import (
     MINIMUM_EFFICIENCY,
@@ -19,15 +21,18 @@ from veilset.core.encodings.planning import (
 )
 from veilset.core.params import (
     MAX_BUDGET_EPSILON,
+    MAX_SIZE,
     HashParameters,
     HashScheme,
     Normalization,
     PrivacyParameters,
+    check_epsilon,
+    check_integer,
     check_key_check,
     check_name,
 )
 from veilset.core.privacy.budget import charge_delta, format_nano_epsilon, to_nano_epsilon
-from veilset.errors import FailedPrecondition, LimitExceeded, NotFound, PoorUtility, must_be
+from veilset.errors import FailedPrecondition, InvalidInput, LimitExceeded, NotFound, PoorUtility, must_be
 from veilset_server.locks import KeyedLocks
 from veilset_server.ports import Clock, Entropy
 from veilset_server.records import SetDescription, StoredSet
@@ -39,6 +44,8 @@ from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.rollback import RollbackGuard
 
 MAX_SEQUENCE = (1 << 63) - 1
+MAX_EXPIRE_DAYS = 3660
+LEAST_INCREMENT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +70,37 @@ class SetRequest:
     allow_poor_utility: bool = False
     owner: str = ""
     count_epsilon: float = 0.0
+    increments: int = 0
+    increment_capacity: int = 0
+    removals_epsilon: float = 0.0
+    expire_days: int = 0
 
     def __post_init__(self) -> None:
         if self.size and self.count_epsilon:
-            raise must_be("count_epsilon", "absent where size is given: the capacity follows from the one or the other")
+            raise InvalidInput(
+                "count_epsilon",
+                "count_epsilon has no place beside size: the capacity follows from the one or the other",
+            )
+        check_integer("increments", self.increments, 0, MAX_INCREMENTS)
+        check_integer("increment_capacity", self.increment_capacity, 0, MAX_SIZE)
+        check_integer("expire_days", self.expire_days, 0, MAX_EXPIRE_DAYS)
+        if self.removals_epsilon:
+            check_epsilon("removals_epsilon", self.removals_epsilon)
+        for name in ("increment_capacity", "removals_epsilon"):
+            if getattr(self, name) and not self.increments:
+                raise InvalidInput(name, f"{name} is for sets with increments; give the number of increments as well")
+        if self.increments and not (self.increment_capacity or self.size):
+            raise InvalidInput(
+                "increment_capacity",
+                "increment_capacity is missing: without a size, say how many new elements one increment is made for",
+            )
+
+    @property
+    def capacity_of_increments(self) -> int:
+        """How many new elements an increment is made for: a hundredth of the size, at least 1000, unless given."""
+        if not self.increments:
+            return 0
+        return self.increment_capacity or max(LEAST_INCREMENT, -(-self.size // 100))
 
     @property
     def planned(self) -> tuple[int, PrivacyParameters, float]:
@@ -130,6 +164,8 @@ class Sets:
         check_name("account", request.account_name)
         plan = self._plan(request)
         check_length(plan.parameters, self._limits.max_bits)
+        if request.increments:
+            check_generation(plan.parameters, plan.privacy)
         if plan.efficiency < MINIMUM_EFFICIENCY and not request.allow_poor_utility:
             raise _poor(request, plan)
         return plan
@@ -140,9 +176,10 @@ class Sets:
         Raises InvalidInput, AlreadyExists, FailedPrecondition, LimitExceeded, StorageFull; nothing is left behind then.
         """
         privacy = request.privacy
-        budget_epsilon = request.budget_epsilon or privacy.epsilon
-        if not privacy.epsilon <= budget_epsilon <= MAX_BUDGET_EPSILON:
-            allowed = f"a number in [epsilon ({privacy.epsilon:g}), {MAX_BUDGET_EPSILON:g}]"
+        least = float(Decimal(repr(privacy.epsilon)) + Decimal(repr(request.removals_epsilon)))
+        budget_epsilon = request.budget_epsilon or least
+        if not least <= budget_epsilon <= MAX_BUDGET_EPSILON:
+            allowed = f"a number in [{least:g}, {MAX_BUDGET_EPSILON:g}], at least what one base release costs"
             raise must_be("budget_epsilon", allowed, budget_epsilon)
         seed = self._entropy.seed32() if request.seed is None else request.seed
         description = SetDescription(
@@ -157,6 +194,10 @@ class Sets:
             shared_seed=request.seed is not None,
             owner=request.owner,
             count_epsilon=request.planned[2],
+            increments=request.increments,
+            increment_capacity=request.capacity_of_increments,
+            removals_epsilon=request.removals_epsilon,
+            expire_days=request.expire_days,
         )
         self._refuse_smaller_account(request)
         budget = to_nano_epsilon(budget_epsilon), _delta_budget(request, budget_epsilon)

@@ -9,13 +9,16 @@ arrivals has better rates (docs/privacy.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilset.core.params import check_integer
+from veilset.core.encodings.interface import Parameters, pure
+from veilset.core.encodings.planning import LargestAdvantage, PlanRequest
+from veilset.core.params import PrivacyParameters, check_integer
+from veilset.errors import InvalidInput
 
 MAX_INCREMENTS = 1000
 
@@ -53,6 +56,41 @@ class ForGeneration:
     def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> Floats:
         """The objective's merit of the generation's rates."""
         return self.objective.merit(*rates_after(detected, mistaken, self.increments))
+
+
+def check_generation(encoding: Parameters, charged: PrivacyParameters) -> None:
+    """Raise InvalidInput unless increments may follow a base release of that encoding and promise."""
+    if charged.delta:
+        raise InvalidInput(
+            "increments",
+            f"increments need a promise with delta 0, and {encoding} keep {charged.epsilon:g} with delta {charged.delta:g} only; "
+            "choose the encoding linear, or the calibration worst-case",
+        )
+    if charged.adjacency not in encoding.GENERATIONS:
+        raise InvalidInput(
+            "increments",
+            f"with the encoding {encoding.encoding} increments keep no promise under {charged.adjacency}, as a swap changes two "
+            "of them; choose the encoding linear, or the relation add-remove",
+        )
+
+
+def for_increment(base: Parameters, privacy: PrivacyParameters, *, made_for: int, size: int) -> Parameters:
+    """The parameters of an increment of ``size`` new elements, with the promise and about the rates of its base.
+
+    base: of the base release, which was ``made_for`` so many elements under ``privacy``, its ``charged`` promise. The increment
+    keeps that promise with δ = 0. Never refuses.
+    """
+    return base.resized(pure(privacy), made_for=made_for, capacity=base.capacity_for(size))
+
+
+def for_removals(base: Parameters, privacy: PrivacyParameters, removals_epsilon: float, *, size: int) -> Parameters:
+    """The parameters of an increment's second vector, of up to ``size`` removed elements; of the base's family.
+
+    privacy: the base's, of which ``removals_epsilon`` takes the place of epsilon; δ = 0. Raises PoorUtility where that is too
+    little for any answer.
+    """
+    promise = replace(pure(privacy), epsilon=removals_epsilon)
+    return type(base).plan(PlanRequest(size, promise, objective=LargestAdvantage(), min_efficiency=0.0)).parameters
 
 
 def mixture_scores(scores: Sequence[ArrayLike], capacities: Sequence[int]) -> Floats:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from veilset.core.params import Calibration, PrivacyParameters
+from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 
 if TYPE_CHECKING:
     from veilset.core.encodings.decoder import Law
@@ -77,6 +77,9 @@ class Parameters(ABC):
 
     BEYOND: ClassVar[str]
     """What becomes of the answers where a set outgrows the capacity, in a phrase."""
+
+    GENERATIONS: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.ADD_REMOVE})
+    """The relations under which a base and its increments together keep the promise of the base (docs/privacy.md, 18)."""
 
     @classmethod
     def capacity_for(cls, size: int) -> int:

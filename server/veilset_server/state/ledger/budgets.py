@@ -148,7 +148,7 @@ def _append_budget(
 
 def check_fits(account: Account, charge: Charge) -> None:
     """Raises InvalidInput, or BudgetExceeded unless both ε and δ fit into what is left."""
-    check_integer("nano_epsilon", charge.nano_epsilon, 1, MAX_NANO_EPSILON)
+    check_integer("nano_epsilon", charge.nano_epsilon, 0, MAX_NANO_EPSILON)
     if not 0 <= charge.delta <= 1:
         raise must_be("delta", "a number in [0, 1]")
     fits_epsilon = account.spent_nano_epsilon + charge.nano_epsilon <= account.total_nano_epsilon

@@ -13,12 +13,13 @@ import numpy as np
 
 from veilset.core.params import Operation
 from veilset.errors import NotFound, StateCorrupted
-from veilset_server.records import RunFile, SmallUpload, StoredRun
+from veilset_server.records import Generation, RunFile, SmallUpload, StoredRun
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
 from veilset_server.state.ledger.seals import Row, seal
 
 SELECT_CONTENTS = "SELECT set_id, serial, operations, seal FROM contents"
 SELECT_RUNS = "SELECT set_id, number, file, operation, sent, checksum, removes, seal FROM runs"
+SELECT_GENERATIONS = "SELECT set_id, base, planned, made, file, sent, checksum, seal FROM generations"
 SELECT_SMALL = "SELECT set_id, number, operation, digests, seal FROM small_uploads"
 FOLDED = "folded"
 
@@ -156,8 +157,36 @@ def forget_leftovers(transaction: sqlite3.Connection, files: Sequence[str]) -> N
 
 
 def run_files(transaction: sqlite3.Connection) -> set[str]:
-    """The files of all runs of all sets."""
-    return {file for (file,) in transaction.execute("SELECT file FROM runs")}
+    """The files of all runs and generations of all sets."""
+    return {file for (file,) in transaction.execute("SELECT file FROM runs UNION SELECT file FROM generations")}
+
+
+def read_generation(transaction: sqlite3.Connection, set_id: int) -> Generation | None:
+    """The generation that increments of the set belong to, if any. Raises StateCorrupted."""
+    row = transaction.execute(f"{SELECT_GENERATIONS} WHERE set_id = ?", (set_id,)).fetchone()
+    return None if row is None else generation_from_row(row)
+
+
+def end_generation(transaction: sqlite3.Connection, set_id: int) -> None:
+    """No increment follows any more."""
+    transaction.execute("INSERT OR IGNORE INTO leftovers SELECT file FROM generations WHERE set_id = ?", (set_id,))
+    transaction.execute("DELETE FROM generations WHERE set_id = ?", (set_id,))
+
+
+def put_generation(transaction: sqlite3.Connection, set_id: int, generation: Generation) -> None:
+    """In the place of the one before."""
+    end_generation(transaction, set_id)
+    file = generation.released
+    row = (set_id, generation.base, generation.planned, generation.made, file.name, file.sent, file.checksum)
+    transaction.execute("INSERT INTO generations VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
+    forget_leftovers(transaction, [file.name])
+
+
+def generation_from_row(row: Row) -> Generation:
+    """The generation in a row of `SELECT_GENERATIONS`. Raises StateCorrupted."""
+    _check_seal(row)
+    _, base, planned, made, file, sent, checksum, _ = row
+    return Generation(base, planned, made, RunFile(file, sent, checksum))
 
 
 def _insert_run(transaction: sqlite3.Connection, set_id: int, run: StoredRun) -> None:

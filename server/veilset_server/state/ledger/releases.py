@@ -179,6 +179,12 @@ def list_releases(transaction: sqlite3.Connection, set_name: str, below: int, li
     return [_from_row(row) for row in transaction.execute(query, (set_name, below, below, limit))]
 
 
+def list_parts(transaction: sqlite3.Connection, set_id: int, base: int) -> list[StoredRelease]:
+    """The set's releases from ``base`` on, oldest first."""
+    query = f"{_SELECT} WHERE charges.set_id = ? AND charges.sequence >= ? ORDER BY charges.sequence"
+    return [_from_row(row) for row in transaction.execute(query, (set_id, base))]
+
+
 def releases_in_state(transaction: sqlite3.Connection, state: ReleaseState) -> list[StoredRelease]:
     """All releases in a state, oldest first."""
     query = f"{_SELECT} WHERE releases.state = ? ORDER BY releases.position"

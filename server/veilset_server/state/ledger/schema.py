@@ -128,7 +128,7 @@ STATEMENTS = (
         set_id INTEGER REFERENCES sets (set_id),
         request_id TEXT,
         manifest_sha256 BLOB,
-        nano_epsilon INTEGER NOT NULL CHECK (nano_epsilon >= 1),
+        nano_epsilon INTEGER NOT NULL CHECK (nano_epsilon >= 0),
         delta TEXT NOT NULL,
         spent_nano_epsilon INTEGER NOT NULL,
         spent_delta TEXT NOT NULL,
@@ -159,6 +159,22 @@ STATEMENTS = (
         BEGIN SELECT RAISE(ABORT, 'charges cannot be changed'); END""",
     """CREATE TRIGGER charges_not_deleted BEFORE DELETE ON charges
         BEGIN SELECT RAISE(ABORT, 'charges cannot be deleted'); END""",
+    # The base release of each set that increments may follow; file: all digests that it and they hold.
+    """CREATE TABLE generations (
+        set_id INTEGER PRIMARY KEY REFERENCES sets (set_id),
+        base INTEGER NOT NULL,
+        planned INTEGER NOT NULL,
+        made INTEGER NOT NULL CHECK (made BETWEEN 0 AND planned),
+        file TEXT NOT NULL UNIQUE,
+        sent INTEGER NOT NULL CHECK (sent >= 0),
+        checksum BLOB NOT NULL CHECK (length(checksum) = 16),
+        seal BLOB NOT NULL
+    ) STRICT""",
+    """CREATE TRIGGER charges_are_paid BEFORE INSERT ON charges
+        WHEN NEW.nano_epsilon = 0 AND (NEW.delta <> '0' OR NOT EXISTS (
+            SELECT 1 FROM generations WHERE set_id = NEW.set_id AND base < NEW.sequence AND made < planned
+        ))
+        BEGIN SELECT RAISE(ABORT, 'only an increment that its base planned is free'); END""",
     """CREATE TABLE releases (
         position INTEGER PRIMARY KEY REFERENCES charges (position),
         state TEXT NOT NULL CHECK (state IN ('pending', 'published', 'expired', 'lost')),

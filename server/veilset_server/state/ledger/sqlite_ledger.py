@@ -17,6 +17,7 @@ from veilset_server.records import (
     Account,
     Charge,
     Charged,
+    Generation,
     ReleaseState,
     SetDescription,
     SmallBatch,
@@ -169,6 +170,7 @@ class SqliteLedger:
             stored = ledger_sets.read_set(transaction, name)
             ledger_uploads.delete_uploads(transaction, stored.set_id)
             ledger_contents.clear(transaction, stored.set_id)
+            ledger_contents.end_generation(transaction, stored.set_id)
             ledger_releases.retire_releases(transaction, stored.set_id)
             ledger_sets.mark_deleted(transaction, stored)
             return stored
@@ -294,17 +296,41 @@ class SqliteLedger:
         with self._file.transaction() as transaction:
             return ledger_releases.next_sequence(transaction, set_name)
 
-    def charge_release(self, release: StoredRelease, account: str, charge: Charge, expected_spent: int) -> None:
-        """Commit the charge and the pending release together.
+    def generation(self, set_id: int) -> Generation | None:
+        """The generation that the set's increments belong to; None before its first base release that plans any."""
+        with self._file.transaction() as transaction:
+            return ledger_contents.read_generation(transaction, set_id)
 
+    def parts(self, set_id: int, base: int) -> list[StoredRelease]:
+        """The releases of a generation in order, the base first."""
+        with self._file.transaction() as transaction:
+            return ledger_releases.list_parts(transaction, set_id, base)
+
+    def charge_release(
+        self,
+        release: StoredRelease,
+        account: str,
+        charge: Charge,
+        expected_spent: int,
+        generation: Generation | None = None,
+    ) -> None:
+        """Commit the charge, the pending release and what its generation has released by now together.
+
+        generation: None where no increment may follow; the one before ends then.
         expected_spent: the account's spent nano-ε that the release's header was computed from.
         Raises NotFound (the set was deleted), BudgetExceeded, AlreadyExists (request id or sequence taken), or
         FailedPrecondition if another charge came between (then compute the header anew; the noise need not change as
         nothing left the process).
         """
+        if charge.nano_epsilon == 0 and (generation is None or not generation.made):
+            raise must_be("nano_epsilon", "at least 1 for all but an increment", 0)
         with self._file.transaction() as transaction:
             now_us = self._clock.now_us()
             ledger_releases.charge_release(transaction, release, account, charge, expected_spent, now_us)
+            if generation is None:
+                ledger_contents.end_generation(transaction, release.set_id)
+            else:
+                ledger_contents.put_generation(transaction, release.set_id, generation)
 
     def charge_count(self, set_id: int, request_id: str, charge: Charge, value: int) -> int:
         """Commit a noisy count with its charge; returns the sequence that it takes.
@@ -334,6 +360,7 @@ class SqliteLedger:
             now_us = self._clock.now_us()
             set_id = ledger_sets.read_set(transaction, set_name).set_id
             ledger_contents.raise_operations(transaction, set_id, operations)
+            ledger_contents.end_generation(transaction, set_id)  # what its lost releases held is not known here
             return ledger_releases.charge_lost(transaction, set_name, last_sequence, account, charge, reason, now_us)
 
     def mark_release(self, set_id: int, sequence: int, state: str) -> None:

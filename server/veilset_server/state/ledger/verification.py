@@ -25,9 +25,11 @@ from veilset_server.state.ledger.budgets import (
 )
 from veilset_server.state.ledger.contents import (
     SELECT_CONTENTS,
+    SELECT_GENERATIONS,
     SELECT_RUNS,
     SELECT_SMALL,
     contents_from_row,
+    generation_from_row,
     run_from_row,
     small_from_row,
 )
@@ -71,6 +73,7 @@ def verify_ledger(transaction: sqlite3.Connection, path: Path, ledger_id: str) -
         (SELECT_RUNS, run_from_row),
         (SELECT_SMALL, small_from_row),
         (SELECT_COUNTS, count_from_row),
+        (SELECT_GENERATIONS, generation_from_row),
     )  # finished ids, of which there are many, are checked when one is asked for
     for query, from_row in tables:
         for row in transaction.execute(query):

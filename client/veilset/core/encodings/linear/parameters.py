@@ -24,7 +24,7 @@ from veilset.core.encodings.linear.overlap import estimate_overlap
 from veilset.core.encodings.linear.rows import BAND, WORD_BITS
 from veilset.core.encodings.planning import Plan, PlanRequest
 from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
-from veilset.core.params import MAX_BITS, PrivacyParameters, check_integer
+from veilset.core.params import MAX_BITS, Adjacency, PrivacyParameters, check_integer
 from veilset.errors import Unsupported, must_be
 
 MAX_PLANES = 32
@@ -52,6 +52,8 @@ class LinearParameters(Parameters):
     BEYOND: ClassVar[str] = (
         "at 1.04 times as many 84% of the advantage is left, at 1.06 16%, at 1.10 nothing: all answers are yes"
     )
+
+    GENERATIONS: ClassVar[frozenset[Adjacency]] = frozenset(Adjacency)
 
     columns: int
     band: int
