@@ -60,13 +60,12 @@ class Ready:
 
 def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; the caller has them end the start (`signals.starting`)."""
-    signals = Signals()
-    signals.listen()
-    certificates = None
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        certificates = ServerCertificates(settings.tls_cert, settings.tls_key, settings.client_ca)
-        signals.reloads.append(certificates.reload)
     with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        certificates = None
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            certificates = ServerCertificates(settings.tls_cert, settings.tls_key, settings.client_ca)
+            signals.reloads.append(certificates.reload)
         clock = SystemClock()
         credentials = make_credentials(settings, clock)
         state = stack.enter_context(open_state(settings.state, clock))

@@ -1,4 +1,4 @@
-"""What the process is told from outside: SIGTERM and SIGINT to stop, SIGHUP to read certificates, keys and the like anew.
+"""Signals: SIGTERM and SIGINT stop the service, SIGHUP makes it read certificates, keys and tokens again.
 
 `starting` comes first and lasts to the end; inside it `Signals` take over with `begin_serving`.
 """
@@ -11,23 +11,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
 from types import FrameType
 
 import structlog
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 LAST_WORDS_SECONDS = 10.0
-"""How long a start that is told to stop may take to let go."""
+"""How long an interrupted start may take to release what it holds."""
 
 log = structlog.get_logger(__name__)
 
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """The block in which a process becomes a service. Until it serves, SIGTERM and SIGINT end it with 0 wherever it is: a start
-    may take minutes, and whatever it is cut in the next one carries on, as after a kill. SIGHUP is ignored at first, as what it
-    asks for is about to be read.
+    """The block in which a process becomes a service. Until it serves, SIGTERM and SIGINT end it with exit code 0 at any point: a
+    start may take minutes, and the next start continues where this one stopped, as after a kill. SIGHUP is ignored at first,
+    since all files are about to be read anyway.
     """
     before = {number: signal.signal(number, _end) for number in STOPPING}
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -50,57 +49,63 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as sig
 
 
 class Signals:
-    """What a service is told while it runs: to stop, or to read anew.
+    """SIGTERM and SIGINT stop a running service; SIGHUP has it read certificates, keys and the like again.
 
-    reloads: what SIGHUP calls, each in turn, in the thread that waits in `until_stopped`; one that raises is logged and keeps
-    what it had.
+    A context manager. reloads: called one after the other for each SIGHUP, in the thread that waits in `until_stopped`; one
+    that raises is logged, and what it had stays in force.
+
+    Signals arrive as bytes in a pipe, which the interpreter's own handler writes at once. A Python handler would run only
+    when the main thread next executes Python code: a signal that came just before that thread blocked was lost.
     """
 
     def __init__(self) -> None:
         self.reloads: list[Callable[[], object]] = []
-        self._told: SimpleQueue[bool] = SimpleQueue()  # may be put to from a signal's handler
 
-    def listen(self) -> None:
-        """SIGHUP has `reloads` called, as soon as somebody is in `until_stopped`."""
-        _handle(signal.SIGHUP, lambda *_: self._told.put(False))
+    def __enter__(self) -> Signals:
+        self._received, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGHUP, _leave_to_pipe)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._before)
+        os.close(self._writing)
+        os.close(self._received)
 
     def begin_serving(self) -> None:
-        """From now on SIGTERM and SIGINT stop the service in order."""
+        """From now on SIGTERM and SIGINT end `until_stopped`, and no longer the start."""
         for number in STOPPING:
-            _handle(number, lambda *_: self.stop())
-
-    def stop(self) -> None:
-        """End `until_stopped`."""
-        self._told.put(True)
+            signal.signal(number, _leave_to_pipe)
 
     def until_stopped(self) -> None:
-        """Wait until told to stop."""
-        while not self._told.get():
-            self._reload()
+        """Wait for SIGTERM or SIGINT; serve SIGHUP meanwhile."""
+        while (number := os.read(self._received, 1)[0]) not in STOPPING:
+            if number == signal.SIGHUP:
+                self._reload()
 
     def _reload(self) -> None:
-        log.info("reading certificates and keys anew")
+        log.info("reading certificates and keys again")
         for reload in self.reloads:
             try:
                 reload()
             except Exception as error:  # noqa: BLE001 - the service goes on with what it has
-                log.error("not read anew, the old stays", kind=type(error).__name__)  # noqa: TRY400 - by its name, not its trace
+                log.error("could not be read again, the old stays", kind=type(error).__name__)  # noqa: TRY400 - its text may tell what the file holds
 
 
-def _handle(number: signal.Signals, handler: Callable[..., object]) -> None:
-    if threading.current_thread() is threading.main_thread():  # a service within another program is told by that alone
-        signal.signal(number, handler)
+def _leave_to_pipe(number: int, frame: FrameType | None) -> None:
+    """Only a signal that has a Python handler is written to the pipe."""
 
 
 def end_in_time(seconds: float) -> threading.Timer:
-    """End the process with 0 after ``seconds``, in case it has not ended by itself: a thread may wait for a Redis that hangs.
+    """End the process with exit code 0 after ``seconds`` if it still runs: a thread may wait for a Redis that hangs.
 
-    Nothing is lost by it: what was acknowledged is on disk, and what is not finished the next start carries on, as after a kill.
-    To be cancelled by whoever comes to the end before.
+    Nothing is lost: what was acknowledged is on disk, and the next start continues the rest, as after a kill. A caller that
+    ends in time cancels the returned timer.
     """
 
     def end() -> None:
-        log.warning("stopped while a thread was still at work; the next start carries on")
+        log.warning("stopped while a thread was still at work; the next start continues its work")
         sys.stderr.flush()
         os._exit(0)
 

@@ -102,9 +102,9 @@ def test_new_certificates_are_taken_up_while_streams_go_on(
 
     def hang_up() -> None:
         """Tell the service, and return once it has looked."""
-        before = events(service, "reading certificates and keys anew")
+        before = events(service, "reading certificates and keys again")
         os.kill(service.pid, signal.SIGHUP)
-        wait_until(lambda: events(service, "reading certificates and keys anew") > before)
+        wait_until(lambda: events(service, "reading certificates and keys again") > before)
 
     with veilset.connect(service.address, ca=old.certificate) as connection:
         shape = shape_of_set(connection.create_set("set", size=300, epsilon=2, adjacency="add-remove"))
