@@ -21,7 +21,7 @@ from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess, running
 from veilset.cli.main import main
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
-from veilset_server import core_dumps
+from veilset_server import process
 
 pytest_plugins = ["harness.fault_tally"]
 
@@ -58,7 +58,7 @@ def veilset_here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
     def run(*arguments: str | bytes | Path, settings: Mapping[str, str] = NO_SETTINGS) -> Finished:
         monkeypatch.setattr(os, "environ", environment(settings))
-        monkeypatch.setattr(core_dumps, "refuse_core_dumps", lambda: None)  # it could not be taken back
+        monkeypatch.setattr(process, "refuse_core_dumps", lambda: None)  # it could not be taken back
         monkeypatch.setattr(sys, "argv", ["veilset", *map(os.fsdecode, arguments)])
         capfd.readouterr()
         with logs_left_alone(), pytest.raises(SystemExit) as ended:

@@ -16,9 +16,9 @@ from veilset_server.metrics.monitoring import Monitoring
 from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.redis.embedded_valkey import EmbeddedValkey
 from veilset_server.redis.store import RedisStore
-from veilset_server.rpc.access import make_credentials
 from veilset_server.rpc.allowances import Allowances
 from veilset_server.rpc.call import OpenCalls
+from veilset_server.rpc.credentials import make_credentials
 from veilset_server.rpc.pool import call_pool
 from veilset_server.rpc.port_watch import PortWatch
 from veilset_server.rpc.server import RpcServer, served_methods
@@ -32,8 +32,8 @@ from veilset_server.signals import Signals, end_in_time
 from veilset_server.state.anchor import open_anchor
 from veilset_server.state.entropy import OsEntropy, SystemClock
 from veilset_server.state.idle_file import IdleFile
-from veilset_server.state.opened_state import OpenedState, open_state
-from veilset_server.state.signing_keys import SigningKeys
+from veilset_server.state.keys import SigningKeys
+from veilset_server.state.state_folder import OpenedState, open_state
 from veilset_server.usecases.abandoned_uploads import AbandonedUploads
 from veilset_server.usecases.budgets import Budgets
 from veilset_server.usecases.compaction import Compactor

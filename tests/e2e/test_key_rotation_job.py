@@ -15,7 +15,7 @@ from harness.programs import Finished, wait_until
 from harness.programs import veilset as command
 from harness.service_process import ServiceProcess
 from veilset.errors import ReleaseRejected
-from veilset_server.state.key_file import load_or_make_keys
+from veilset_server.state.keys import load_or_make_keys
 
 
 def reload(service: ServiceProcess, event: str = "signing keys read anew") -> None:

@@ -19,8 +19,7 @@ from harness.service_process import ServiceProcess
 from harness.tokens import new_token, revoke, stub_with
 from veilset.errors import InvalidInput, PermissionDenied, Unauthenticated
 from veilset.v1 import membership_pb2 as pb
-from veilset_server.state.token_file import FILE_NAME
-from veilset_server.state.tokens import TOKEN, make_token, make_token_id
+from veilset_server.state.tokens import FILE_NAME, TOKEN, make_token, make_token_id
 
 LIST = pb.ListSetsRequest()
 Run = Callable[..., Finished]

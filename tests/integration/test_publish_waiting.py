@@ -16,7 +16,7 @@ from harness.programs import wait_until
 from veilset.errors import StoreMisconfigured, Unavailable, VeilsetError
 from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.rpc.call import Call
-from veilset_server.rpc.pending import PendingReleases
+from veilset_server.rpc.releases import PendingReleases
 from veilset_server.rpc.shares import Shares
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.usecases.delivery_worker import DeliveryWorker

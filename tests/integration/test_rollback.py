@@ -18,10 +18,8 @@ from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateRolledBack
 from veilset_server.metrics.logs import configure_logs
 from veilset_server.records import Charged, Mark
-from veilset_server.state.key_file import change_keys, read_keys
-from veilset_server.state.key_rotation import new_key, rotate
+from veilset_server.state.keys import SigningKeys, change_keys, new_key, read_keys, rotate
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.state.signing_keys import SigningKeys
 
 
 @pytest.fixture

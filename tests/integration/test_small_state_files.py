@@ -12,11 +12,10 @@ import pytest
 from veilset.errors import StateCorrupted
 from veilset_server.records import Mark
 from veilset_server.state.anchor import AnchorFile
-from veilset_server.state.folder_format import read_format
 from veilset_server.state.idle_file import IdleFile
-from veilset_server.state.key_file import FILE_NAME, change_keys, load_or_make_keys, read_keys
-from veilset_server.state.key_rotation import SigningKey, new_key, rotate
-from veilset_server.state.token_file import TokenFile
+from veilset_server.state.keys import FILE_NAME, SigningKey, change_keys, load_or_make_keys, new_key, read_keys, rotate
+from veilset_server.state.state_folder import read_format
+from veilset_server.state.tokens import TokenFile
 
 MARK = Mark(7, 3_000_000_000, Fraction(3, 10**9))
 

@@ -17,11 +17,17 @@ from storage_examples import StoppedClock, add_set, charge_of, digests_of, publi
 
 from veilset.core.params import Operation
 from veilset.errors import FailedPrecondition, StateCorrupted, VeilsetError
-from veilset_server.state.folder_format import FORMAT_NAME, FORMAT_VERSION
-from veilset_server.state.opened_state import OpenedState, open_state
 from veilset_server.state.run_file import write_run
 from veilset_server.state.runs import MANY_RUNS
-from veilset_server.state.state_folder import LOCK_NAME, SUBFOLDERS, StateFolder
+from veilset_server.state.state_folder import (
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    LOCK_NAME,
+    SUBFOLDERS,
+    OpenedState,
+    StateFolder,
+    open_state,
+)
 
 CLOCK = StoppedClock()
 NOW = FORMAT_VERSION

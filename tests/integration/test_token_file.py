@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from harness.tokens import new_token
 from veilset.errors import LimitExceeded, NotFound, StateCorrupted
 from veilset_server.principals import Principal, Role
-from veilset_server.state import token_file
-from veilset_server.state.token_file import FILE_NAME, TokenFile, parse_tokens
+from veilset_server.state import tokens as tokens_module
+from veilset_server.state.tokens import FILE_NAME, TokenFile, parse_tokens
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_a_changed_file_is_refused(content: bytes, data: st.DataObject) -> None:
 def test_other_json_is_refused(value: Any) -> None:
     """Whatever it is, also with a checksum that fits."""
     wrapped = {"version": 1, "tokens": value}
-    wrapped["sha256"] = token_file._checksum({"version": 1, "tokens": value})
+    wrapped["sha256"] = tokens_module._checksum({"version": 1, "tokens": value})
     for text in (json.dumps(value), json.dumps(wrapped)):
         with suppress(StateCorrupted):
             assert parse_tokens(text.encode()) == []
@@ -84,7 +84,7 @@ def test_a_field_that_no_token_has_is_refused(content: bytes, key: str, value: A
     found = json.loads(content)
     found.pop("sha256")
     found["tokens"][1][key] = value
-    found["sha256"] = token_file._checksum(found)
+    found["sha256"] = tokens_module._checksum(found)
     with pytest.raises(StateCorrupted):
         parse_tokens(json.dumps(found).encode())
 
@@ -97,7 +97,7 @@ def test_deep_nesting_is_refused() -> None:
 
 def test_a_full_file_lets_go_of_what_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And refuses one more only where all are valid."""
-    monkeypatch.setattr(token_file, "MAX_TOKENS", 3)
+    monkeypatch.setattr(tokens_module, "MAX_TOKENS", 3)
     tokens = [new_token(tmp_path, "reader") for _ in range(3)]
     with pytest.raises(LimitExceeded):
         new_token(tmp_path, "reader")
@@ -115,7 +115,7 @@ def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(token_file, "write_all", dies)
+    monkeypatch.setattr(tokens_module, "write_all", dies)
     with pytest.raises(KeyboardInterrupt):
         new_token(tmp_path, "reader")
     assert (tmp_path / FILE_NAME).read_bytes() == before

@@ -9,9 +9,8 @@ import pytest
 
 from harness.log_hooks import logs_left_alone
 from veilset.errors import BudgetExceeded, FailedPrecondition, StateRolledBack, VeilsetError
-from veilset_server.metrics.logs import configure_logs
+from veilset_server.metrics.logs import CALL_LINES_A_SECOND, CallLog, configure_logs
 from veilset_server.rpc.call import Call
-from veilset_server.rpc.call_log import LINES_A_SECOND, CallLog
 
 
 def lines(
@@ -75,7 +74,7 @@ def test_the_reason_is_told(error: VeilsetError, reason: str, capsys: pytest.Cap
 
 def test_a_flood_of_failures_is_no_flood_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """At most so many a second, whatever the seconds; changes are told all the same."""
-    failed = [("GetSet", grpc.StatusCode.UNAUTHENTICATED)] * (20 * LINES_A_SECOND)
+    failed = [("GetSet", grpc.StatusCode.UNAUTHENTICATED)] * (20 * CALL_LINES_A_SECOND)
     told = lines(capsys, "info", *failed, ("DeleteSet", grpc.StatusCode.OK))
     assert told[-1]["method"] == "DeleteSet"
-    assert LINES_A_SECOND <= len(told) < 10 * LINES_A_SECOND
+    assert CALL_LINES_A_SECOND <= len(told) < 10 * CALL_LINES_A_SECOND

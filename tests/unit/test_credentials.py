@@ -12,8 +12,7 @@ from veilset.errors import InvalidInput, LimitExceeded, StateCorrupted, Unauthen
 from veilset_server.principals import EVERYBODY, AuthMode, Principal
 from veilset_server.rpc.credentials import Connection, Credentials
 from veilset_server.state.entropy import SystemClock
-from veilset_server.state.token_file import FILE_NAME
-from veilset_server.state.tokens import make_token, make_token_id
+from veilset_server.state.tokens import FILE_NAME, make_token, make_token_id
 
 FAILURES = (Unauthenticated, LimitExceeded)
 

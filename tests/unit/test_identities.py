@@ -6,8 +6,7 @@ import pytest
 
 from veilset.errors import InvalidInput
 from veilset_server.principals import Principal, Role
-from veilset_server.rpc.credentials import Connection
-from veilset_server.rpc.identities import find_identity, parse_identities
+from veilset_server.rpc.credentials import Connection, find_identity, parse_identities
 
 GOOD = """
 [[identity]]

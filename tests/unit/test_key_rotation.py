@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from veilset.core.release.signing import MAX_SIGNATURES
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound
-from veilset_server.state.key_rotation import MAX_OVERLAP_SECONDS, SigningKey, new_key, retire, rotate
+from veilset_server.state.keys import MAX_OVERLAP_SECONDS, SigningKey, new_key, retire, rotate
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from veilset_server.rpc.peer import is_encrypted, is_local
+from veilset_server.rpc.credentials import is_encrypted, is_local
 
 
 class Context:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 
-from veilset_server.rpc.places import Places
+from veilset_server.rpc.shares import Places
 
 
 def take(places: Places, stack: ExitStack, address: str, count: int, displaced: list[str]) -> None:

@@ -11,11 +11,9 @@ import click
 
 from veilset.cli import options
 from veilset.cli.output import emit
-from veilset_server.cli.durations import parse_duration
-from veilset_server.cli.state_option import state_folder
+from veilset_server.cli.shared import parse_duration, state_folder
 from veilset_server.state.entropy import SystemClock
-from veilset_server.state.key_file import change_keys, public_pem, read_keys
-from veilset_server.state.key_rotation import SigningKey, new_key, retire, rotate
+from veilset_server.state.keys import SigningKey, change_keys, new_key, public_pem, read_keys, retire, rotate
 
 _REMINDER = "a running service takes this up on SIGHUP"
 

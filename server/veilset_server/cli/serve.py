@@ -151,9 +151,8 @@ def _serve(options: dict[str, object], redis: str | None, redis_file: Path | Non
     from veilset.cli.options import read_redis
     from veilset_server.app import Ready
     from veilset_server.app import serve as run
-    from veilset_server.core_dumps import refuse_core_dumps
-    from veilset_server.memory import prepare_process, return_freed_memory
     from veilset_server.metrics.logs import configure_logs
+    from veilset_server.process import prepare_process, refuse_core_dumps, return_freed_memory
 
     options["redis"] = read_redis(redis, redis_file)
     settings = Settings(**options)  # type: ignore[arg-type]

@@ -11,12 +11,10 @@ import click
 
 from veilset.cli import options
 from veilset.errors import must_be
-from veilset_server.cli.durations import parse_duration
-from veilset_server.cli.state_option import state_folder
+from veilset_server.cli.shared import parse_duration, state_folder
 from veilset_server.principals import Role, make_principal
 from veilset_server.state.entropy import SystemClock
-from veilset_server.state.token_file import TokenFile
-from veilset_server.state.tokens import TokenRecord, make_token, make_token_id, token_hash
+from veilset_server.state.tokens import TokenFile, TokenRecord, make_token, make_token_id, token_hash
 
 LONGEST_SECONDS = 10 * 365 * 86_400
 NEVER = "never"

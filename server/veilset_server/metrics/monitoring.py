@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from veilset._service.endpoint import is_loopback
 from veilset.errors import FailedPrecondition, NotFound, VeilsetError, must_be
+from veilset_server.metrics.logs import CallLog
 from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.rpc.call import label_of
-from veilset_server.rpc.call_log import CallLog
 from veilset_server.rpc.port_watch import end_process
 from veilset_server.rpc.serving import CallObserver
 from veilset_server.settings import Settings
@@ -58,12 +58,11 @@ class Monitoring:
     def _measure(self, settings: Settings, port: int) -> None:
         from prometheus_client import CollectorRegistry, disable_created_metrics
 
-        from veilset_server.metrics.certificate_collector import CertificateCollector
+        from veilset_server.metrics.collectors import CertificateCollector, ProcessCollector
         from veilset_server.metrics.instruments import Instruments
         from veilset_server.metrics.ledger_collector import LedgerCollector
         from veilset_server.metrics.listener import MetricsListener
-        from veilset_server.metrics.process_collector import ProcessCollector
-        from veilset_server.metrics.rpc import CallMeter
+        from veilset_server.metrics.measured import CallMeter
 
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from veilset_server.limits import Limits, exceeded
-from veilset_server.rpc.places import Places
+from veilset_server.rpc.shares import Places
 
 MAX_KEYS = 10_000
 BURST_SECONDS = 2.0

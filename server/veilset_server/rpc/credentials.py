@@ -1,13 +1,24 @@
-"""Recognising a caller: by bearer token, or by the name in a client certificate.
+"""Who calls: recognised by bearer token, or by a name in a client certificate.
 
-Failures give one answer, whatever was wrong; only the service's own log says what. Attempts that fail are limited by
-address. A right token is let in even from an address beyond that limit: 256 bits cannot be guessed at any rate, so the
-limit keeps the log and the processor free, and must not let a stranger shut out whoever shares an address with it.
+Every failure gives the caller the same answer; only the log of the service says why. Failed attempts are limited by address.
+A valid token is accepted from any address, even beyond that limit: 256 bits cannot be guessed at any rate, so the limit only
+spares the log and the processor, and must not lock out callers who share an address with an attacker.
+
+Client certificates are mapped to roles and sets by a TOML file:
+
+    [[identity]]
+    certificate = "URI:spiffe://example.org/crm"     # or DNS:…, EMAIL:…, CN:…
+    name = "crm"
+    roles = ["producer"]
+    sets = ["customers-*"]
+
+The TLS layer has checked the certificate against the client authority before; here only its names are read.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,16 +27,96 @@ from urllib.parse import unquote
 
 import structlog
 
-from veilset.errors import Unauthenticated, Unavailable, VeilsetError
+from veilset._service.endpoint import is_loopback
+from veilset.errors import InvalidInput, Unauthenticated, Unavailable, VeilsetError, must_be
 from veilset_server.limits import exceeded
 from veilset_server.ports import Clock
-from veilset_server.principals import EVERYBODY, AuthMode, Principal
+from veilset_server.principals import EVERYBODY, AuthMode, Principal, make_principal
 from veilset_server.rpc.allowances import RateLimit
-from veilset_server.rpc.identities import Identities, find_identity, parse_identities
-from veilset_server.rpc.peer import Context, is_encrypted, is_local
-from veilset_server.state.token_file import FILE_NAME, parse_tokens
-from veilset_server.state.tokens import TokenBook
+from veilset_server.settings import Settings
+from veilset_server.state.tokens import FILE_NAME, TokenBook, parse_tokens
 from veilset_server.state.watched_file import WatchedFile
+
+Context = Any  # grpc.ServicerContext, whose auth_context() gives lists, which its type does not say
+
+
+def is_encrypted(context: Context) -> bool:
+    """Whether the call came by TLS."""
+    return bool(context.auth_context().get("transport_security_type") == [b"ssl"])
+
+
+def is_local(context: Context) -> bool:
+    """Whether the caller is on this machine, going by its address: what it says in plain text then passes no network."""
+    _, _, rest = context.peer().partition(":")
+    if is_inside(context):
+        return True
+    return is_loopback(unquote(rest).rpartition(":")[0].strip("[]"))
+
+
+def is_inside(context: Context) -> bool:
+    """Whether the call came by the socket that the service keeps for its own health checks."""
+    return bool(context.peer().startswith("unix"))
+
+
+KINDS: Mapping[str, str] = {
+    "URI": "peer_uri",
+    "DNS": "peer_dns",
+    "EMAIL": "peer_email",
+    "CN": "x509_common_name",
+}
+"""Kind of name → property of gRPC's authentication context. In this order a certificate's own names are looked up."""
+
+_KEYS = frozenset({"certificate", "name", "roles", "sets"})
+
+Identities = Mapping[str, Principal]
+"""``KIND:name`` → principal."""
+
+
+def parse_identities(text: bytes) -> Identities:
+    """The identities in a file. Raises InvalidInput naming the entry."""
+    try:
+        found: dict[str, Any] = tomllib.loads(text.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise must_be("identities", f"a TOML file ({error})") from None
+    entries = found.pop("identity", [])
+    if found or not isinstance(entries, list):
+        raise must_be("identities", "a file of [[identity]] entries and nothing else")
+    identities: dict[str, Principal] = {}
+    for number, entry in enumerate(entries, start=1):
+        certificate, principal = _identity(f"identities: entry {number}", entry)
+        if certificate in identities:
+            raise must_be(f"identities: entry {number}: certificate", "named once only", certificate)
+        identities[certificate] = principal
+    return identities
+
+
+def _identity(where: str, entry: object) -> tuple[str, Principal]:
+    if not isinstance(entry, dict) or set(entry) != _KEYS:
+        raise must_be(where, f"a table of {', '.join(sorted(_KEYS))}")
+    certificate, name, roles, sets = (entry[key] for key in ("certificate", "name", "roles", "sets"))
+    kind, _, own = certificate.partition(":") if isinstance(certificate, str) else ("", "", "")
+    if kind not in KINDS or not own:
+        raise must_be(f"{where}: certificate", f"one of {', '.join(KINDS)}, a colon, and the name", certificate)
+    for key, value in (("roles", roles), ("sets", sets)):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise must_be(f"{where}: {key}", "a list of texts")
+    if not isinstance(name, str):
+        raise must_be(f"{where}: name", "a text")
+    try:
+        return certificate, make_principal(name, roles, sets)
+    except InvalidInput as error:
+        raise must_be(f"{where}: {error.field}", error.allowed) from None
+
+
+def find_identity(identities: Identities, certificate: Mapping[str, Iterable[bytes]]) -> Principal | None:
+    """The principal of a connection's certificate, by the first of its names that is known."""
+    for kind, key in KINDS.items():
+        for value in certificate.get(key, ()):
+            principal = identities.get(f"{kind}:{value.decode('utf-8', 'replace')}")
+            if principal is not None:
+                return principal
+    return None
+
 
 log = structlog.get_logger(__name__)
 
@@ -162,3 +253,27 @@ class Credentials:
 def refusal() -> Unauthenticated:
     """The one answer to credentials that are missing, wrong, unknown, expired or revoked."""
     return Unauthenticated("credentials: missing or not valid")
+
+
+def make_credentials(settings: Settings, clock: Clock) -> Credentials:
+    """The credentials of a service.
+
+    Raises StateCorrupted, InvalidInput for a damaged file of tokens or identities, and InvalidInput for an address that others
+    reach where nothing asks who calls: neither tokens, nor identities, nor certificates.
+    """
+    credentials = Credentials(
+        AuthMode(settings.auth),
+        settings.state,
+        settings.identities,
+        clock,
+        failed_per_minute=settings.limits.failed_attempts_per_minute,
+        insecure=settings.insecure,
+    )
+    if not (credentials.on or settings.client_ca or settings.insecure or is_loopback(settings.host)):
+        raise must_be(
+            "host",
+            "a loopback address, since callers are not asked who they are, or used with tokens (veilset token create, or "
+            "auth token), with client-ca, or insecure",
+            settings.host,
+        )
+    return credentials

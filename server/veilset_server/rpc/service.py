@@ -25,8 +25,7 @@ from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet
 from veilset_server.rpc.call import current_call
 from veilset_server.rpc.convert import budget_message, plan_message, release_message, set_message
-from veilset_server.rpc.paging import MAX_PAGE, MAX_SEQUENCE, page_size, release_page, sequence_token
-from veilset_server.rpc.pending import PendingReleases
+from veilset_server.rpc.releases import MAX_PAGE, MAX_SEQUENCE, PendingReleases, page_size, release_page, sequence_token
 from veilset_server.rpc.shares import Shares, plan_shares
 from veilset_server.rpc.upload import UploadCalls
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger

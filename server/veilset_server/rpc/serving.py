@@ -22,8 +22,7 @@ from veilset_server.error_places import error_places
 from veilset_server.limits import exceeded
 from veilset_server.rpc.allowances import PUBLIC_CALLS, Allowances
 from veilset_server.rpc.call import Call, CallOver, OpenCalls, label_of
-from veilset_server.rpc.credentials import Connection, Credentials, connection_of, refusal
-from veilset_server.rpc.peer import is_inside
+from veilset_server.rpc.credentials import Connection, Credentials, connection_of, is_inside, refusal
 from veilset_server.rpc.permissions import Permission, Public, check_role, check_sets, named_sets, permission
 from veilset_server.rpc.pool import CallPool, reserved_descriptors
 from veilset_server.rpc.shares import Shares

@@ -23,8 +23,7 @@ from typing import Any
 from veilset.core.privacy.budget import format_delta, parse_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, StorageFull, Unavailable, must_be
 from veilset_server.records import Charged, Mark
-from veilset_server.state.durability import new_file, relative_name, write_all
-from veilset_server.state.files import Held, hold, read_regular
+from veilset_server.state.durability import Held, hold, new_file, read_regular, relative_name, write_all
 
 VERSION = 2
 LOCK_SUFFIX = ".lock"

@@ -9,9 +9,11 @@ restart reads what the disk really holds and continues from there.
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -129,3 +131,86 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 def relative_name(path: Path) -> str:
     """The file's name with its folder's, as messages tell it: enough to find it, without the server's own path."""
     return f"{path.parent.name}/{path.name}"
+
+
+MAX_BYTES = 1 << 28
+"""Far more than any of them holds; whatever is longer is none of ours, and would cost its length in memory."""
+
+
+class Held(Exception):
+    """Another process has the lock. pid: its id in decimal, or "" if the file does not tell."""
+
+    def __init__(self, pid: str) -> None:
+        super().__init__(f"process {pid}" if pid else "another process")
+        self.pid = pid
+
+
+def read_regular(path: Path) -> bytes:
+    """All of a regular file of at most 256 MiB. Raises OSError at once for anything else, also for a pipe, whose reading
+    would wait for a writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise OSError(errno.EFBIG, "longer than 256 MiB", str(path))
+    return content
+
+
+def hold(path: Path) -> int:
+    """Take an exclusive lock on the file, which is made if needed, and write this process's id into it; returns the descriptor.
+
+    The kernel lets the lock go when the descriptor is closed, or the process ends however it ends. Raises Held, and
+    OSError where the file cannot be written or locked.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        raise Held(holder if holder.isdigit() else "") from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    with suppress(OSError):  # the number only helps people; a full disk must not keep the service from starting
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+    return descriptor
+
+
+RESERVE_NAME = "reserve"
+RESERVE_BYTES = 256 << 10
+"""Enough for the journal of a commit that deletes a set."""
+
+
+class SpaceReserve:
+    """A file of so many bytes, which are the disk's own (not a hole). Best effort: a disk that is full gets none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RESERVE_NAME
+        self._fill()
+
+    @contextmanager
+    def given(self) -> Iterator[None]:
+        """The block in which the space is free; afterwards as much of it as there is is kept again."""
+        with suppress(OSError):
+            os.truncate(self._path, 0)
+        try:
+            yield
+        finally:
+            self._fill()
+
+    def _fill(self) -> None:
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
+        except OSError:
+            return
+        try:
+            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # no half of it
+                os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)

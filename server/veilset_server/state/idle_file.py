@@ -13,8 +13,7 @@ from typing import Any
 import structlog
 
 from veilset_server.ports import IdleAges
-from veilset_server.state.durability import new_file, write_all
-from veilset_server.state.files import read_regular
+from veilset_server.state.durability import new_file, read_regular, write_all
 
 FILE_NAME = "idle.json"
 

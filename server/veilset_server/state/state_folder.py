@@ -1,9 +1,9 @@
 """The state folder: made once, private to the service's user, held by one server at a time.
 
 lock          flock of the server that holds the folder, and its process id
-format.json   version of this layout (`folder_format`)
-ledger.db     sets, uploads, releases, budgets (`sqlite_ledger`)
-tokens.json   hashes of access tokens (`token_file`), if there are any
+format.json   version of this layout
+ledger.db     sets, uploads, releases, budgets (`ledger`)
+tokens.json   hashes of access tokens (`tokens`), if there are any
 spools/ runs/   digests: of open uploads, and of what sets hold (`runs`)
 artefacts/      releases as they were published (`artefacts`)
 quarantine/     runs and spools that the ledger did not know at a start
@@ -12,23 +12,78 @@ idle.json     how long open uploads were left alone (`idle_file`)
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import structlog
+
 from veilset.errors import FailedPrecondition, StateCorrupted
-from veilset_server.state.durability import FOLDER_MODE, TEMPORARY_SUFFIX, sync_folder
-from veilset_server.state.files import Held, hold
-from veilset_server.state.folder_format import (
-    FORMAT_NAME,
-    FORMAT_VERSION,
-    FolderFormat,
-    read_format,
-    write_format,
+from veilset_server.ports import Clock
+from veilset_server.state.artefacts import ArtefactFiles
+from veilset_server.state.durability import (
+    FOLDER_MODE,
+    TEMPORARY_SUFFIX,
+    Held,
+    SpaceReserve,
+    hold,
+    new_file,
+    read_regular,
+    sync_folder,
+    write_all,
 )
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.state.token_file import FILE_NAME as TOKENS_NAME
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.runs import Runs
+from veilset_server.state.tokens import FILE_NAME as TOKENS_NAME
+
+FORMAT_NAME = "format.json"
+FORMAT_VERSION = 1
+_FOLDER_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFormat:
+    """version: of the layout. folder_id: random, also in the ledger, so that files of two folders cannot be mixed.
+
+    ready: false until the folder was completed for the first time; before that nothing in it was ever acknowledged.
+    """
+
+    version: int
+    folder_id: str
+    ready: bool
+
+
+def read_format(folder: Path) -> FolderFormat | None:
+    """The folder's format, or None if there is no format file. Raises StateCorrupted."""
+    path = folder / FORMAT_NAME
+    try:
+        fields = json.loads(read_regular(path).decode("ascii"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError):
+        raise StateCorrupted(f"{path}: not a format file of veilset", file=FORMAT_NAME) from None
+    if not isinstance(fields, dict) or fields.keys() != {"version", "folder_id", "ready"}:
+        raise StateCorrupted(f"{path}: not a format file of veilset", file=FORMAT_NAME)
+    version, folder_id, ready = fields["version"], fields["folder_id"], fields["ready"]
+    if type(version) is not int or type(ready) is not bool or not _FOLDER_ID.fullmatch(str(folder_id)):
+        raise StateCorrupted(f"{path}: not a format file of veilset", file=FORMAT_NAME)
+    if version != FORMAT_VERSION:
+        raise StateCorrupted(f"{path}: version {version}, this server knows {FORMAT_VERSION}", file=FORMAT_NAME)
+    return FolderFormat(version, folder_id, ready)
+
+
+def write_format(folder: Path, form: FolderFormat) -> None:
+    """Put ``form`` in place, durably, in one step. Raises StorageFull."""
+    with new_file(folder / FORMAT_NAME) as descriptor:
+        write_all(descriptor, json.dumps(asdict(form)).encode("ascii") + b"\n")
+
 
 LOCK_NAME = "lock"
 SUBFOLDERS = ("spools", "runs", "artefacts")
@@ -135,3 +190,55 @@ def _hold(path: Path) -> int:
         return hold(path / LOCK_NAME)
     except Held as held:
         raise FailedPrecondition(f"{path}: the state folder is in use by {held}", folder=path, pid=held.pid) from None
+
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedState:
+    """The open parts; valid until `open_state`'s block ends. refusing: ids of the sets of which a run was found damaged."""
+
+    folder: StateFolder
+    ledger: SqliteLedger
+    runs: Runs
+    artefacts: ArtefactFiles
+    refusing: frozenset[int]
+
+
+@contextmanager
+def open_state(path: Path, clock: Clock) -> Iterator[OpenedState]:
+    """Make or open the state folder at ``path`` and hold it. Raises FailedPrecondition, StateCorrupted, StorageFull."""
+    with StateFolder(path) as folder:
+        if not folder.ready:  # never completed: nothing in it was ever used, so a half-made ledger may go
+            for leftover in (folder.ledger_path, folder.ledger_path.with_name(folder.ledger_path.name + "-journal")):
+                leftover.unlink(missing_ok=True)
+            SqliteLedger.create(folder.ledger_path, folder.folder_id, clock).close()
+            folder.mark_ready()
+        reserve = SpaceReserve(folder.path)
+        with SqliteLedger(folder.ledger_path, folder.folder_id, clock, reserve) as ledger:
+            runs = Runs(folder.path, ledger)
+            runs.discard()
+            aside = runs.set_unknown_aside()
+            if aside:
+                log.warning(
+                    "runs of another state of the folder are set aside; is ledger.db an older copy?", files=aside
+                )
+            artefacts = ArtefactFiles(folder.path / "artefacts")
+            artefacts.remove_half_made()
+            yield OpenedState(folder, ledger, runs, artefacts, frozenset(_damaged(ledger, runs)))
+
+
+def _damaged(ledger: SqliteLedger, runs: Runs) -> Iterator[int]:
+    """Ids of the sets of which a run is missing or cut. That is their own trouble: the log names the file, and a publish of them
+    is refused."""
+    after = ""
+    while page := ledger.list_sets(after, 1000):
+        for stored in page:
+            try:
+                runs.check(stored.set_id)
+            except StateCorrupted as error:
+                name, file = stored.description.name, error.details["file"]
+                log.error("set refuses", set=name, reason=error.reason, file=file)  # noqa: TRY400 - by reason, not by text
+                yield stored.set_id
+        after = page[-1].description.name

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from veilset_server.state.files import read_regular
+from veilset_server.state.durability import read_regular
 
 Content = TypeVar("Content")
 

@@ -29,7 +29,7 @@ from veilset_server.locks import KeyedLocks
 from veilset_server.ports import Clock, Entropy, Signer
 from veilset_server.records import Charge, Generation, ReleaseState, SetDescription, StoredRelease, StoredSet
 from veilset_server.state.artefacts import ArtefactFiles
-from veilset_server.state.budget_refusal import budget_exceeded
+from veilset_server.state.ledger.budgets import budget_exceeded
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
 from veilset_server.usecases.compaction import Compactor

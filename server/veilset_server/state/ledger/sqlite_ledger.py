@@ -30,7 +30,7 @@ from veilset_server.records import (
     UploadQuota,
     UploadState,
 )
-from veilset_server.state.durability import FILE_MODE, sync_folder
+from veilset_server.state.durability import FILE_MODE, SpaceReserve, sync_folder
 from veilset_server.state.ledger import budgets as ledger_budgets
 from veilset_server.state.ledger import contents as ledger_contents
 from veilset_server.state.ledger import releases as ledger_releases
@@ -39,7 +39,6 @@ from veilset_server.state.ledger import uploads as ledger_uploads
 from veilset_server.state.ledger.file import LedgerFile, damage
 from veilset_server.state.ledger.schema import check_schema, make_schema
 from veilset_server.state.ledger.verification import verify_ledger
-from veilset_server.state.reserve import SpaceReserve
 
 if TYPE_CHECKING:
     from veilset_server.ports import Clock

@@ -1,8 +1,20 @@
-"""Lengths of time as people write them on a command line: 90s, 30m, 12h, 30d."""
+"""What several commands share: the option for the state folder, durations, and times as text."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+
+state_folder = click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="VEILSET_SERVE_STATE",
+    default=Path("veilset-state"),
+    show_default=True,
+    help="State folder of the service; also from VEILSET_SERVE_STATE, as `serve` takes it.",
+)
+
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

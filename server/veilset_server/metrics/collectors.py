@@ -1,9 +1,8 @@
-"""The process and its disk, as far as they do not tell what was uploaded.
+"""What is read when Prometheus asks: the process, its disk, and the certificate. Nothing here may tell what was uploaded.
 
-prometheus_client's own collector tells too much here: processor seconds grow with every element hashed, and resident
-memory counts pages of mapped files. So memory is the process's own (anonymous)
-pages, which vectors are not, and there is no processor time. A disk fills with uploads, so only whether it is nearly full
-is told.
+The standard collector of prometheus_client tells too much: processor seconds grow with every hashed element, and resident
+memory counts pages of mapped files. So memory is anonymous memory only, which does not hold vectors; there is no processor
+time; and of the disk, which fills with uploads, only whether it is nearly full.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -47,3 +47,23 @@ class ProcessCollector(Collector):
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=value)
+
+
+class CertificateCollector(Collector):
+    """A prometheus_client collector. certificate: the PEM file that --tls-cert names; its first certificate counts."""
+
+    def __init__(self, certificate: Path) -> None:
+        self._certificate = certificate
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """One gauge; 0 for a file that cannot be read, which no new connection could be served from."""
+        try:
+            (found, *_) = x509.load_pem_x509_certificates(self._certificate.read_bytes())
+            expires = found.not_valid_after_utc.timestamp()
+        except (OSError, ValueError):
+            expires = 0.0
+        yield GaugeMetricFamily(
+            "veilset_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate in the file of --tls-cert runs out; only with TLS.",
+            value=expires,
+        )
