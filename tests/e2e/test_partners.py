@@ -101,7 +101,7 @@ def test_a_wrong_secret_is_told_everywhere(
                 connection.add(set_name, OURS, key=key, upload_id="once")
         assert connection.add(set_name, OURS, key=right, upload_id="once").elements == len(OURS)
         spec = library.Spec.plan(size=5000, epsilon=6, adjacency="add-remove", scheme="blake2b-1", key=right)
-        with pytest.raises(WrongKey, match=f"whose check value is {told[0]}, not {told[1]}"):
+        with pytest.raises(WrongKey, match=f"whose check value is {told[0]}; its check value is {told[1]}"):
             connection.create_set_from_spec(f"{set_name}-3", spec, key=wrong)
     view = upload(service, set_name, OURS, right)
     other = upload(service, f"{set_name}-2", OURS, wrong)

@@ -36,7 +36,7 @@ def put(url: str, set_name: str, sequence: int, data: bytes) -> None:
 def put_beside(url: str, set_name: str, sequence: int, data: bytes) -> None:
     """The same, and the pointer stays."""
     with closing(FileSource(io.BytesIO(data))) as file, closing(connect_redis(url)) as client:
-        bits = data[file.start :]
+        bits = data[file.start(0) :]
         client.set(chunk(set_name, sequence, 0), bits)
         client.set(manifest(set_name, sequence), file.manifest(0))
 

@@ -18,6 +18,7 @@ import veilset
 from harness.programs import Finished
 from harness.releases import SIGNER, release_bytes, release_view
 from harness.shapes import FilterParameters
+from veilset._reader.fetching import CheckedRelease
 from veilset._reader.view import View, make_view
 from veilset._report.chart import Curve, unit_chart
 from veilset._report.facts import describe_release
@@ -151,7 +152,7 @@ class EvilView(View):
     """A view whose header holds what no decoder would let pass."""
 
     def __init__(self, view: View, header: Any) -> None:
-        super().__init__(header, view.manifest, view.vector, view.decoder, None)
+        super().__init__((replace(view.parts[0], header=header),), view.decoder, None)
 
     @property
     def statement(self) -> Any:
@@ -183,7 +184,7 @@ def test_a_release_that_says_nothing_has_a_page() -> None:
 def changed(vector: NDArray[np.uint8], flips: int) -> View:
     assert isinstance(VIEW.header.encoding, BloomParameters)
     header = replace(VIEW.header, encoding=replace(VIEW.header.encoding, flip_threshold=flips))
-    return make_view(header, VIEW.manifest, vector, None)
+    return make_view([CheckedRelease(header, VIEW.manifest, vector)], None)
 
 
 def test_the_curves_are_the_decoders() -> None:
@@ -206,7 +207,7 @@ def test_the_curves_are_the_decoders() -> None:
 def test_a_bought_count_is_on_the_page() -> None:
     """With the law of its noise."""
     header = replace(VIEW.header, count=NoisyCount(10_000, "laplace", 4.5, 1, 1.0, 0.0))
-    text = release_page(View(header, VIEW.manifest, VIEW.vector, VIEW.decoder, None), pinned=False)
+    text = release_page(View((replace(VIEW.parts[0], header=header),), VIEW.decoder, None), pinned=False)
     assert ("count.value", "10000") in Page(text).values
     assert "from its <data" in text
 

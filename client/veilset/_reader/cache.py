@@ -1,6 +1,6 @@
 """Releases kept as files on the reader's machine, which its processes map and so hold in memory once.
 
-    FOLDER/<set>/<sequence>.veilset   release files, as `View.save` writes them; mode 0600, the newest two kept
+    FOLDER/<set>/<sequence>.veilset   release files, as `View.save` writes them; mode 0600, the newest two generations kept
     FOLDER/<set>/<sequence>.unpinned.veilset    the same, of readers that pin no key
     FOLDER/<set>/seen-pinned          highest sequence that was verified whole, with a pinned key; decimal digits
     FOLDER/<set>/seen                 the same, pinned or not
@@ -30,13 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset._reader.fetching import CheckedRelease, Demands, checked_chunks, open_header
-from veilset._reader.release_file import write_release
+from veilset._reader.release_file import read_manifest, write_release
 from veilset._reader.sources import FileSource, ReleaseSource
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import check_name
+from veilset.core.release.signing import open_manifest
 from veilset.errors import NotFound, ReleaseRejected, StateCorrupted, StorageFull, must_be
 
-KEPT_RELEASES = 2
+KEPT_GENERATIONS = 2
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 
@@ -163,19 +164,30 @@ class ReleaseCache:
                 self._sync_names()
 
     def _prune(self, stored: int) -> None:
-        """Keep the newest releases of each kind, ``stored``, which may be old, and what pinning readers go by; a process that
+        """Keep the newest generations of each kind, ``stored``, which may be old, and what pinning readers go by; a process that
         maps another keeps it alive without its name."""
         wanted = {stored}
         with suppress(StateCorrupted):
             wanted.add(self.seen(pinned=True))
         for pinned in (True, False):
-            for sequence in self._sequences(pinned=pinned)[KEPT_RELEASES:]:
-                if sequence not in wanted:
+            generations = {sequence: self._generation(sequence, pinned) for sequence in self._sequences(pinned=pinned)}
+            kept = set(sorted(set(generations.values()), reverse=True)[:KEPT_GENERATIONS])
+            kept |= {generations[sequence] for sequence in wanted & generations.keys()}
+            for sequence, generation in generations.items():
+                if generation not in kept:
                     self._path(sequence, pinned).unlink(missing_ok=True)
         for part in self._folder.glob(f"*{_PART}"):
             with suppress(FileNotFoundError):
                 if time.time() - part.stat().st_mtime > _ABANDONED_SECONDS:  # its writer was killed
                     part.unlink()
+
+    def _generation(self, sequence: int, pinned: bool) -> int:
+        """What a kept file says of itself, which is not checked; a file that is damaged counts by its name."""
+        try:
+            with self._path(sequence, pinned).open("rb") as file:
+                return open_manifest(read_manifest(file)).generation
+        except (ReleaseRejected, OSError):
+            return sequence
 
     def _sync_names(self) -> None:
         """Return once the names in the folder are on disk."""
@@ -211,9 +223,11 @@ def _mapped(file: BinaryIO, sequence: int, demands: Demands) -> CheckedRelease:
     file.seek(0)
     source = FileSource(file)
     header, manifest = open_header(source, sequence, demands)
-    if os.fstat(file.fileno()).st_size < source.start + header.vector_bytes:
+    if os.fstat(file.fileno()).st_size < source.start(header.sequence) + header.vector_bytes:
         raise ReleaseRejected("file: cut off in the bits", check="chunk_length")
-    vector = np.memmap(file, dtype=np.uint8, mode="r", offset=source.start, shape=(header.vector_bytes,))
+    vector = np.memmap(
+        file, dtype=np.uint8, mode="r", offset=source.start(header.sequence), shape=(header.vector_bytes,)
+    )
     for _ in checked_chunks(_MappedChunks(vector), header):
         pass
     return CheckedRelease(header, manifest, vector.view(np.ndarray))

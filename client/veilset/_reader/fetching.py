@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +14,15 @@ from numpy.typing import NDArray
 from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale, tell_if_ahead
 from veilset._reader.sources import ReleaseSource
 from veilset._service.spec import Spec
+from veilset.core.encodings.interface import CHUNK_BYTES, MemoryVector, Parameters
 from veilset.core.params import check_name
 from veilset.core.release.header import ReleaseHeader, check_chunk
 from veilset.core.release.signing import open_manifest
 from veilset.errors import NotFound, ReleaseRejected, must_be
 
 _PUBLIC_KEY_BYTES = 32
+_ALIKE = ("set_name", "generation", "hashing", "normalization", "privacy", "planned_increments", "removals_epsilon")
+"""Fields that all releases of a generation share."""
 
 
 class ChunkSource(Protocol):
@@ -50,6 +55,18 @@ class CheckedRelease:
     header: ReleaseHeader
     manifest: bytes
     vector: NDArray[np.uint8]
+
+    @property
+    def main(self) -> MemoryVector:
+        """The vector of the elements."""
+        return MemoryVector(self.vector[: self.header.encoding.vector_bytes])
+
+    @property
+    def tombstones(self) -> tuple[Parameters, MemoryVector] | None:
+        """The vector of removed elements and how it was made; None without one."""
+        if self.header.tombstones is None:
+            return None
+        return self.header.tombstones, MemoryVector(self.vector[self.header.encoding.vector_bytes :])
 
 
 def make_demands(
@@ -109,6 +126,65 @@ def refuse_older(set_name: str, sequence: int, min_sequence: int) -> None:
         )
 
 
+def fetch_generation(
+    source: ReleaseSource, sequence: int, demands: Demands, known: Collection[CheckedRelease] = ()
+) -> tuple[CheckedRelease, ...]:
+    """A release and all earlier ones of its generation, the base first, each checked.
+
+    known: releases that need not be fetched again. Raises as `fetch_release`, and ReleaseRejected or NotFound for a part that is
+    missing or is not the one that the newest release names.
+    """
+    newest = next((part for part in known if part.header.sequence == sequence), None) or fetch_release(
+        source, sequence, demands
+    )
+    return with_earlier(
+        newest, lambda earlier: _known(known, earlier) or fetch_release(source, earlier, part_demands(demands))
+    )
+
+
+def _known(known: Collection[CheckedRelease], sequence: int) -> CheckedRelease | None:
+    return next((part for part in known if part.header.sequence == sequence), None)
+
+
+def part_demands(demands: Demands) -> Demands:
+    """What is demanded of an earlier release of a generation, whose newest met ``demands``."""
+    return replace(demands, min_sequence=0, max_age_seconds=None)
+
+
+def open_headers(source: ReleaseSource, sequence: int, demands: Demands) -> list[ReleaseHeader]:
+    """The checked headers of a generation up to a release, the base first. Raises as `fetch_generation`."""
+
+    def find(wanted: int, asked: Demands) -> CheckedRelease:
+        return CheckedRelease(*open_header(source, wanted, asked), np.empty(0, dtype=np.uint8))
+
+    parts = with_earlier(find(sequence, demands), lambda earlier: find(earlier, part_demands(demands)))
+    return [part.header for part in parts]
+
+
+def with_earlier(newest: CheckedRelease, find: Callable[[int], CheckedRelease]) -> tuple[CheckedRelease, ...]:
+    """A release behind all earlier ones of its generation, which ``find`` gives by their sequences. Raises what it raises, and
+    ReleaseRejected for one that is not what the newest names."""
+    header = newest.header
+    parts: list[CheckedRelease] = []
+    for number, named in enumerate(header.earlier):
+        name = f"release {header.set_name}/{named.sequence}"
+        try:
+            part = find(named.sequence)
+        except NotFound as error:
+            raise NotFound(
+                f"{name}: gone, though release {header.sequence} needs it; open the set again, or have the service reconcile "
+                f"({error.message})",
+                field="sequence",
+            ) from None
+        own = part.header
+        if hashlib.sha256(part.manifest).digest() != named.manifest_sha256 or own.earlier != header.earlier[:number]:
+            raise ReleaseRejected(f"{name}: not the one that release {header.sequence} names", check="earlier")
+        if any(getattr(own, field) != getattr(header, field) for field in _ALIKE):
+            raise ReleaseRejected(f"{name}: of another generation than release {header.sequence}", check="generation")
+        parts.append(part)
+    return (*parts, newest)
+
+
 def fetch_release(source: ReleaseSource, sequence: int, demands: Demands) -> CheckedRelease:
     """A whole release, each chunk checked before it is used, in one array in memory.
 
@@ -133,12 +209,17 @@ def fetch_release(source: ReleaseSource, sequence: int, demands: Demands) -> Che
 def checked_chunks(source: ChunkSource, header: ReleaseHeader) -> Iterator[bytes]:
     """The chunks of a release whose header is checked, in order. Raises NotFound, Unavailable, ReleaseRejected."""
     name = f"release {header.set_name}/{header.sequence}"
-    last = len(header.chunk_sha256) - 1
-    for index in range(last + 1):
+    encodings = (header.encoding,) if header.tombstones is None else (header.encoding, header.tombstones)
+    ends = list(
+        zip(accumulate(made.vector_bytes for made in encodings), (made.padding for made in encodings), strict=True)
+    )
+    for index in range(len(header.chunk_sha256)):
         chunk = source.chunk(header.sequence, index)
         if not chunk:
             raise NotFound(f"{name}: chunk {index} is gone; open the set again", check="chunk")
         check_chunk(header, index, chunk)
-        if index == last and chunk[-1] & header.encoding.padding:
-            raise ReleaseRejected(f"{name}: padding bits are set", check="padding")
+        for end, padding in ends:
+            at = end - 1 - index * CHUNK_BYTES
+            if 0 <= at < len(chunk) and chunk[at] & padding:
+                raise ReleaseRejected(f"{name}: padding bits are set", check="padding")
         yield chunk

@@ -129,7 +129,7 @@ class Follower(Questions):
         return self._view_of(found)
 
     def _view_of(self, found: Found) -> View:
-        header = found.release.header
+        header = found.parts[-1].header
         tell_if_ahead(f"{header.set_name}/{header.sequence}", header.created_at_us, self._max_age_seconds)
         return view_of(found, self._key, self._decision)
 
@@ -144,9 +144,9 @@ class Follower(Questions):
 
     def _look(self) -> None:
         source = self._connect()
-        release = self._releases.newer(source, self.sequence)
-        if release is not None:
-            self._view = self._view_of(Found(release))
+        parts = self._releases.newer(source, self._view.parts)
+        if parts is not None:
+            self._view = self._view_of(Found(parts))
             self.last_error = None
             self._announce(self._view)
         else:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from veilset._reader.fetching import fetch_release, make_demands
+from veilset._reader.fetching import fetch_generation, make_demands
 from veilset._reader.set_releases import Found, SetReleases
 from veilset._reader.sources import is_url, open_file
 from veilset._reader.view import View, make_view
@@ -60,13 +60,12 @@ def open_view(
         if cache_dir is not None:
             raise must_be("cache_dir", "absent where a file is opened")
         with closing(open_file(target)) as source:
-            found = Found(fetch_release(source, sequence, demands))
+            found = Found(fetch_generation(source, sequence or source.latest(), demands))
     return view_of(found, key, decision)
 
 
 def view_of(found: Found, key: bytes | None, decision: dict[str, Any]) -> View:
     """A view of what was found; ``decision``: rule and limits of `core.encodings.decoder.make_decoder`."""
-    release = found.release
-    view = make_view(release.header, release.manifest, release.vector, key, **decision)
+    view = make_view(found.parts, key, **decision)
     view.offline = found.offline
     return view

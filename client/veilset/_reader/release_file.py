@@ -1,4 +1,7 @@
-"""A release as one file: magic, manifest length, manifest, packed bits. What `View.save` writes, `veilset.open` reads."""
+"""A generation as one file: for each release, the base first, magic, manifest length, manifest, packed bits.
+
+What `View.save` writes, `veilset.open` reads; a base release alone is a generation.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,14 @@ def write_release(file: BinaryIO, manifest: bytes, chunks: Iterable[bytes]) -> N
         file.write(chunk)
 
 
-def save_release(path: Path, manifest: bytes, chunks: Iterable[bytes]) -> None:
-    """Write the file beside its name, then give it the name, so that a reader never sees half of it."""
+def save_releases(path: Path, releases: Iterable[tuple[bytes, Iterable[bytes]]]) -> None:
+    """Write manifest and chunks of each release to a file beside its name, then give it the name, so that a reader never sees
+    half of it."""
     temporary = path.with_name(path.name + ".part")
     try:
         with temporary.open("wb") as file:
-            write_release(file, manifest, chunks)
+            for manifest, chunks in releases:
+                write_release(file, manifest, chunks)
         temporary.replace(path)
     except OSError as error:  # of the name that the caller knows
         raise type(error)(error.errno, error.strerror, str(path)) from None

@@ -28,20 +28,25 @@ _COUNTED_CHUNKS = 64  # BITCOUNT of a chunk takes Redis some 0.1 ms
 
 
 class RemoteVector:
-    """Reads from the release of ``header``. As thread-safe as the client, which redis-py's are."""
+    """Reads from the release of ``header``: ``length`` bytes of its packed vector from ``start`` on. As thread-safe as the
+    client, which redis-py's are."""
 
-    def __init__(self, client: RedisClient, header: ReleaseHeader) -> None:
+    def __init__(self, client: RedisClient, header: ReleaseHeader, start: int, length: int) -> None:
         self._client = client
         self._header = header
+        self._start = start
+        self._length = length
 
     def count_ones(self) -> int:
         """Ones of the whole noisy vector. Raises Unavailable, NotFound, ReleaseRejected."""
         ones = 0
-        chunks = range(len(self._header.chunk_sha256))
-        for start in range(0, len(chunks), _COUNTED_CHUNKS):
-            some = chunks[start : start + _COUNTED_CHUNKS]
-            for index, counted in zip(some, self._ask(((("BITCOUNT",), c) for c in some), some, int), strict=True):
-                if not 0 <= counted <= 8 * self._size(index):
+        pieces = list(_pieces(self._start, self._length))
+        for start in range(0, len(pieces), _COUNTED_CHUNKS):
+            some = pieces[start : start + _COUNTED_CHUNKS]
+            asked = ((("BITCOUNT", at, at + size - 1), index) for index, at, size in some)
+            answers = self._ask(asked, [index for index, _, _ in some], int)
+            for (index, _, size), counted in zip(some, answers, strict=True):
+                if not 0 <= counted <= 8 * size:
                     raise self._rejected(f"chunk {index} has {counted} ones", "bitcount")
                 ones += counted
         return ones
@@ -55,7 +60,7 @@ class RemoteVector:
         found = np.empty((len(distinct), length), dtype=np.uint8)
         for start in range(0, len(distinct), PIPELINE_COMMANDS // 2):
             some = distinct[start : start + PIPELINE_COMMANDS // 2]
-            pieces = [piece for offset in some.tolist() for piece in _pieces(offset, length)]
+            pieces = [piece for offset in some.tolist() for piece in _pieces(self._start + offset, length)]
             asked = ((("GETRANGE", at, at + size - 1), index) for index, at, size in pieces)
             answers = self._ask(asked, sorted({index for index, _, _ in pieces}), bytes)
             if [len(answer) for answer in answers] != [size for _, _, size in pieces]:

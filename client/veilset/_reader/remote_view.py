@@ -8,7 +8,7 @@ whatever Redis says they are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
 
@@ -16,16 +16,16 @@ from veilset._input import columns
 from veilset._input.element_digests import digest_batch
 from veilset._reader.age import ReleaseAge
 from veilset._reader.answers import Answers
-from veilset._reader.fetching import make_demands, open_header, refuse_older
+from veilset._reader.fetching import make_demands, open_headers, refuse_older
 from veilset._reader.redis_client import RedisClient, connect_redis
 from veilset._reader.remote_vector import RemoteVector
 from veilset._reader.sources import RedisSource
-from veilset._reader.view import release_decoder
+from veilset._reader.view import decoder_of, read_all
 from veilset._service.spec import Spec
 from veilset.core.elements.keys import check_key
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings.decoder import Decoder, Rule
-from veilset.core.encodings.interface import Readings
+from veilset.core.encodings.interface import Parameters, Readings
 from veilset.core.params import check_name
 from veilset.core.release.header import ReleaseHeader
 
@@ -33,17 +33,24 @@ _BATCH = 1024
 
 
 class RemoteView(Answers):
-    """One release in Redis, asked byte by byte; made by `veilset.remote`, used as a context manager. Thread-safe.
+    """A generation in Redis, asked byte by byte; made by `veilset.remote`, used as a context manager. Thread-safe.
 
     **Redis sees which bytes are asked for, and they cannot be checked**: see `veilset.remote`. header, decoder: as of `View`.
     Every question raises Unavailable while Redis is away, NotFound once the release has expired, and InvalidInput.
     """
 
-    def __init__(self, client: RedisClient, header: ReleaseHeader, decoder: Decoder, key: bytes | None) -> None:
+    def __init__(
+        self,
+        client: RedisClient,
+        header: ReleaseHeader,
+        vectors: Sequence[tuple[Parameters, RemoteVector]],
+        decoder: Decoder,
+        key: bytes | None,
+    ) -> None:
         self.header = header
         self.decoder = decoder
         self._client = client
-        self._vector = RemoteVector(client, header)
+        self._vectors = vectors
         self._key = key
         self._age = ReleaseAge(header.created_at_us)
 
@@ -59,7 +66,7 @@ class RemoteView(Answers):
         """As `View.read_batches`, in smaller batches."""
         for batch in columns.batches(elements, _BATCH):
             hashed = digest_batch(batch, start, self.header.hashing, self.header.normalization, self._key)
-            yield batch, self.header.encoding.read(self._vector, hashed)
+            yield batch, read_all(self._vectors, hashed)
             start += len(batch)
 
     def close(self) -> None:
@@ -103,13 +110,15 @@ def remote(
     with closing(RedisSource(url, set_name)) as source:
         chosen = sequence or source.latest()
         refuse_older(set_name, chosen, min_sequence)
-        header, _ = open_header(source, chosen, demands)
+        headers = open_headers(source, chosen, demands)
+    header = headers[-1]
     key = check_key(header.hashing, key, f"{header.set_name}/{header.sequence}")
     client = connect_redis(url)
     try:
-        decoder = release_decoder(
-            header,
-            header.encoding.law(RemoteVector(client, header)),
+        vectors = _remote_vectors(client, headers)
+        decoder = decoder_of(
+            headers,
+            [encoding.law(vector) for encoding, vector in vectors],
             rule=rule,
             max_false_positive_rate=max_false_positive_rate,
             min_true_positive_rate=min_true_positive_rate,
@@ -117,4 +126,16 @@ def remote(
     except BaseException:
         client.close()
         raise
-    return RemoteView(client, header, decoder, key)
+    return RemoteView(client, header, vectors, decoder, key)
+
+
+def _remote_vectors(client: RedisClient, headers: Sequence[ReleaseHeader]) -> list[tuple[Parameters, RemoteVector]]:
+    """As `veilset._reader.view.generation_vectors`."""
+    main, removed = [], []
+    for header in headers:
+        length = header.encoding.vector_bytes
+        main.append((header.encoding, RemoteVector(client, header, 0, length)))
+        if header.tombstones is not None:
+            vector = RemoteVector(client, header, length, header.tombstones.vector_bytes)
+            removed.append((header.tombstones, vector))
+    return main + removed

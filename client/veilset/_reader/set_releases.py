@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from veilset._reader.cache import ReleaseCache
-from veilset._reader.fetching import CheckedRelease, Demands, fetch_release, refuse_older
+from veilset._reader.fetching import (
+    CheckedRelease,
+    Demands,
+    fetch_generation,
+    part_demands,
+    refuse_older,
+    with_earlier,
+)
 from veilset._reader.redis_url import RedisUrl
 from veilset._reader.sources import RedisSource, ReleaseSource
 from veilset.core.params import check_name
-from veilset.errors import NotFound, Unavailable, VeilsetError
+from veilset.errors import NotFound, ReleaseRejected, Unavailable, VeilsetError
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A checked release. offline: why Redis could not be asked for the newest, where this is the newest kept here."""
+    """The checked releases of a generation, the base first. offline: why Redis could not be asked for the newest, where this is
+    the newest kept here."""
 
-    release: CheckedRelease
+    parts: tuple[CheckedRelease, ...]
     offline: VeilsetError | None = None
 
 
@@ -46,7 +54,7 @@ class SetReleases:
         Raises NotFound, Unavailable, ReleaseRejected, StaleRelease, NotComparable, StateCorrupted, StorageFull.
         """
         try:
-            if sequence and (kept := self._load(sequence, self._demands)):
+            if sequence and (kept := self._kept(sequence, self._demands)):
                 return Found(kept)
             with closing(RedisSource(url, self.set_name)) as source:
                 return Found(self._get(source, sequence, self._demands) if sequence else self.newest(source))
@@ -56,25 +64,27 @@ class SetReleases:
                 raise
             return Found(kept, error)
 
-    def newest_kept(self) -> CheckedRelease | None:
-        """The newest release whose file passes all checks, not older than `oldest`. Raises StaleRelease, StateCorrupted."""
+    def newest_kept(self) -> tuple[CheckedRelease, ...] | None:
+        """The newest generation whose files pass all checks, not older than `oldest`. Raises StaleRelease, StateCorrupted."""
         if self._cache is None:
             return None
         demands = self._newest
         for sequence in self._cache.sequences():
-            if release := self._cache.load(sequence, demands):
-                self._cache.remember(release, pinned=self._pinned)
-                return release
+            if parts := self._kept(sequence, demands):
+                self._cache.remember(parts[-1], pinned=self._pinned)
+                return parts
         return None
 
-    def newest(self, source: ReleaseSource) -> CheckedRelease:
-        """The release that Redis points at, not older than `oldest`."""
+    def newest(self, source: ReleaseSource) -> tuple[CheckedRelease, ...]:
+        """The generation of the release that Redis points at, which is not older than `oldest`."""
         return self._get(source, *self._pointed_at(source))
 
-    def newer(self, source: ReleaseSource, known: int) -> CheckedRelease | None:
-        """The same; None if that is the ``known`` one, which is not fetched again. Raises ReleaseRejected if it is older."""
-        sequence, demands = self._pointed_at(source, known)
-        return None if sequence == known else self._get(source, sequence, demands)
+    def newer(self, source: ReleaseSource, known: tuple[CheckedRelease, ...]) -> tuple[CheckedRelease, ...] | None:
+        """The same; None if it ends with the release that ``known`` ends with. What is in ``known`` is not fetched again. Raises
+        ReleaseRejected if it is older."""
+        newest = known[-1].header.sequence
+        sequence, demands = self._pointed_at(source, newest)
+        return None if sequence == newest else self._get(source, sequence, demands, known)
 
     def _pointed_at(self, source: ReleaseSource, known: int = 0) -> tuple[int, Demands]:
         """The newest sequence in Redis, and what is demanded of that release."""
@@ -83,21 +93,43 @@ class SetReleases:
         refuse_older(self.set_name, sequence, max(known, demands.min_sequence))
         return sequence, demands
 
-    def _get(self, source: ReleaseSource, sequence: int, demands: Demands) -> CheckedRelease:
-        """A release by its sequence, from its file if that is whole."""
+    def _get(
+        self, source: ReleaseSource, sequence: int, demands: Demands, known: tuple[CheckedRelease, ...] = ()
+    ) -> tuple[CheckedRelease, ...]:
+        """The generation up to a release, each part from its file if that is whole."""
         refuse_older(self.set_name, sequence, demands.min_sequence)
-        if self._cache is None:
-            return fetch_release(source, sequence, demands)
-        release = self._cache.load(sequence, demands) or self._cache.store(source, sequence, demands)
-        self._cache.remember(release, pinned=self._pinned)
-        return release
+        cache = self._cache
+        if cache is None:
+            return fetch_generation(source, sequence, demands, known)
+
+        def part(earlier: int) -> CheckedRelease:
+            wanted = part_demands(demands)
+            return cache.load(earlier, wanted) or cache.store(source, earlier, wanted)
+
+        newest = cache.load(sequence, demands) or cache.store(source, sequence, demands)
+        parts = with_earlier(newest, part)
+        cache.remember(newest, pinned=self._pinned)
+        return parts
 
     @property
     def _newest(self) -> Demands:
         return replace(self._demands, min_sequence=self.oldest)
 
-    def _load(self, sequence: int, demands: Demands) -> CheckedRelease | None:
-        return None if self._cache is None else self._cache.load(sequence, demands)
+    def _kept(self, sequence: int, demands: Demands) -> tuple[CheckedRelease, ...] | None:
+        """The generation up to a release if all of it is kept here and passes its checks."""
+        cache = self._cache
+        if cache is None or (newest := cache.load(sequence, demands)) is None:
+            return None
+
+        def part(earlier: int) -> CheckedRelease:
+            found = cache.load(earlier, part_demands(demands))
+            if found is None:
+                raise NotFound("not kept here")
+            return found
+
+        with suppress(NotFound, ReleaseRejected):
+            return with_earlier(newest, part)
+        return None
 
     @property
     def _pinned(self) -> bool:

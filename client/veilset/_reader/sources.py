@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -13,7 +14,8 @@ from veilset._reader.redis_errors import transient
 from veilset._reader.redis_url import RedisUrl, parse_redis_url
 from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
 from veilset.core.encodings.interface import CHUNK_BYTES
-from veilset.errors import NotFound, Unavailable
+from veilset.core.release.signing import open_manifest
+from veilset.errors import NotFound, ReleaseRejected, Unavailable
 
 MAX_POINTER_BYTES = 18
 """One more is read, so a pointer has at most 19 digits."""
@@ -82,29 +84,53 @@ class RedisSource:
 
 
 class FileSource:
-    """One release in a file, or in bytes in memory; its bits begin at byte ``start``."""
+    """The releases of one generation in a file, or in bytes in memory. Raises ReleaseRejected for a file that holds none."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._releases: dict[int, tuple[bytes, int, int]] = {}
+        self._newest = 0
         try:
-            self._manifest = read_manifest(file)
+            self._find_releases()
         except BaseException:
             file.close()
             raise
-        self.start = file.tell()
+
+    def _find_releases(self) -> None:
+        end = self._file.seek(0, os.SEEK_END)
+        self._file.seek(0)
+        while self._file.tell() < end or not self._releases:
+            manifest = read_manifest(self._file)
+            header = open_manifest(manifest)
+            if header.sequence <= self._newest:
+                raise ReleaseRejected("file: its releases are not in order", check="sequence")
+            self._newest = header.sequence
+            self._releases[header.sequence] = manifest, self._file.tell(), header.vector_bytes
+            self._file.seek(header.vector_bytes, os.SEEK_CUR)
+
+    def start(self, sequence: int) -> int:
+        """Where a release's bits begin, in bytes; 0 for the newest."""
+        return self._release(sequence)[1]
+
+    def _release(self, sequence: int) -> tuple[bytes, int, int]:
+        found = self._releases.get(sequence or self._newest)
+        if found is None:
+            raise NotFound(f"release {sequence}: not in this file, which ends with {self._newest}", field="sequence")
+        return found
 
     def latest(self) -> int:
-        """0: whatever the file holds; the reader takes the sequence from the header."""
-        return 0
+        """Sequence of the newest release."""
+        return self._newest
 
-    def manifest(self, sequence: int) -> bytes:  # noqa: ARG002 - a file holds one release
-        """The signed header."""
-        return self._manifest
+    def manifest(self, sequence: int) -> bytes:
+        """The signed header; 0 for the newest."""
+        return self._release(sequence)[0]
 
-    def chunk(self, sequence: int, index: int) -> bytes:  # noqa: ARG002
+    def chunk(self, sequence: int, index: int) -> bytes:
         """One chunk; shorter than it should be where the file is cut off."""
-        self._file.seek(self.start + index * CHUNK_BYTES)
-        return self._file.read(CHUNK_BYTES)
+        _, start, length = self._release(sequence)
+        self._file.seek(start + index * CHUNK_BYTES)
+        return self._file.read(min(CHUNK_BYTES, length - index * CHUNK_BYTES))
 
     def close(self) -> None:
         """Close the file."""

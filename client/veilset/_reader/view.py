@@ -1,8 +1,8 @@
-"""One checked release in memory: what it answers, without telling anyone what was asked."""
+"""A checked generation in memory: what it answers, without telling anyone what was asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -15,22 +15,24 @@ from veilset._input.distinct import DistinctDigests
 from veilset._input.element_digests import digest_batch, digest_batches
 from veilset._reader.age import ReleaseAge
 from veilset._reader.answers import Answers
-from veilset._reader.release_file import save_release
+from veilset._reader.fetching import CheckedRelease
+from veilset._reader.release_file import save_releases
 from veilset.core.elements.hashing import digest_one
 from veilset.core.elements.keys import check_key
 from veilset.core.elements.normalization import Element, normalize
-from veilset.core.encodings.decoder import Decoder, Law, Rule, make_decoder
-from veilset.core.encodings.interface import MemoryVector, Readings
+from veilset.core.encodings.decoder import Decoder, Law, Rule, posteriors
+from veilset.core.encodings.generation import GenerationDecoder, generation_overlap, make_generation_decoder
+from veilset.core.encodings.interface import MemoryVector, Parameters, Readings, Vector
 from veilset.core.estimates.bounded_interval import check_confidence
 from veilset.core.estimates.comparable import check_comparable, name_of
 from veilset.core.estimates.decision import Check, decide
 from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
-from veilset.core.estimates.sizes import size_from_count
+from veilset.core.estimates.sizes import size_from_count, total_size
 from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
 from veilset.core.privacy.limits import true_positive_limit
 from veilset.core.privacy.statement import Statement, make_statement
 from veilset.core.release.header import ReleaseHeader, split_chunks
-from veilset.errors import InvalidInput, PoorUtility, VeilsetError, must_be
+from veilset.errors import InvalidInput, PoorUtility, Unsupported, VeilsetError, must_be
 
 BATCH = columns.BATCH
 
@@ -38,10 +40,10 @@ Candidate = TypeVar("Candidate", str, bytes, str | bytes)
 
 
 class View(Answers):
-    """One checked release in memory. Immutable and thread-safe.
+    """A checked base release and its increments in memory. Immutable and thread-safe.
 
-    header: what the release says of itself. decoder: which readings are taken for members', and the predicted error rates of
-    the answers below.
+    parts: the releases, the base first; most sets have no increments, and so one. header: what the newest says of itself.
+    decoder: which readings are taken for members', and the predicted error rates of the answers below.
     offline: why Redis could not be asked, where the release is the newest of those kept here; else None.
 
     Elements come as any collection: a list, an iterator, a numpy array, a pandas or polars Series, an Arrow array. Answers
@@ -50,16 +52,15 @@ class View(Answers):
 
     offline: VeilsetError | None = None
 
-    def __init__(
-        self, header: ReleaseHeader, manifest: bytes, vector: NDArray[np.uint8], decoder: Decoder, key: bytes | None
-    ) -> None:
-        self.header = header
+    def __init__(self, parts: tuple[CheckedRelease, ...], decoder: Decoder, key: bytes | None) -> None:
+        self.parts = parts
+        self.header = header = parts[-1].header
         self.decoder = decoder
-        self._manifest = manifest
-        self._vector = MemoryVector(vector)
         self._key = key
         self._age = ReleaseAge(header.created_at_us)
-        self._accepts: tuple[bool, ...] = tuple(decoder.accepts.tolist())
+        self._vectors = generation_vectors(parts)
+        (self._encoding, self._vector), *others = self._vectors
+        self._accepts: tuple[bool, ...] = () if others else tuple(decoder.accepts.tolist())
         self._plain = header.normalization is Normalization.NONE
 
     def __contains__(self, element: Element) -> bool:
@@ -75,7 +76,10 @@ class View(Answers):
         except (InvalidInput, UnicodeEncodeError):
             return super().__contains__(element)
         digest = digest_one(data, header.hashing.scheme, header.hashing.seed, self._key)
-        return self._accepts[header.encoding.read_one(self._vector, digest)]
+        if self._accepts:
+            return self._accepts[self._encoding.read_one(self._vector, digest)]
+        readings = [[encoding.read_one(vector, digest) for encoding, vector in self._vectors]]
+        return bool(self.decoder.decide(readings)[0])
 
     def deciding(
         self,
@@ -88,14 +92,14 @@ class View(Answers):
 
         Raises InvalidInput, and PoorUtility with what is possible and what it would take.
         """
-        decoder = release_decoder(
-            self.header,
-            self.decoder.law,
+        decoder = decoder_of(
+            [part.header for part in self.parts],
+            [vector.law for vector in self.decoder.vectors],
             rule=rule,
             max_false_positive_rate=max_false_positive_rate,
             min_true_positive_rate=min_true_positive_rate,
         )
-        view = View(self.header, self._manifest, self.vector, decoder, self._key)
+        view = View(self.parts, decoder, self._key)
         view.offline, view._age = self.offline, self._age
         return view
 
@@ -133,7 +137,8 @@ class View(Answers):
         )
 
     def read_batches(self, elements: Iterable[Candidate], start: int = 0) -> Iterator[tuple[list[Candidate], Readings]]:
-        """Batches of the elements, each with their readings, which `decoder` decides and scores by; integers (n,).
+        """Batches of the elements, each with their readings, which `decoder` decides and scores by; integers (n,), or
+        (n, vectors) where there are increments.
 
         start: position of the first element, for errors.
         """
@@ -151,11 +156,10 @@ class View(Answers):
         non-member as a member and a member as a non-member, in any one unit; see `core.estimates.decision.decide`. The
         view's own decision plays no part. Raises InvalidInput.
         """
-        reading = int(next(self._read([element]))[0])
-        posterior = float(self.decoder.posteriors(reading, prior))
-        possible = self.decoder.posteriors(self.decoder.law.alike(reading), prior)
-        extremes = (float(possible.min()), float(possible.max()))
-        return decide(posterior, extremes, cost_false_positive, cost_false_negative)
+        readings = next(self._read([element]))
+        posterior = float(self.decoder.posteriors(readings, prior)[0])
+        least, most = posteriors(self.decoder.extremes(readings[0]), prior).tolist()
+        return decide(posterior, (least, most), cost_false_positive, cost_false_negative)
 
     def overlap(self, elements: Iterable[Element], confidence: float = 0.95) -> Overlap:
         """How many of an own list's elements are in the set, with an interval; repetitions in the list count once.
@@ -164,14 +168,26 @@ class View(Answers):
         digests (`veilset._input.distinct`). Raises InvalidInput.
         """
         check_confidence(confidence)
-        law = self.decoder.law
-        found = np.zeros(len(law.scores), dtype=np.int64)
         with DistinctDigests() as distinct:
             for hashed in self._digests(elements):
                 distinct.add(hashed)
-            for hashed in distinct.batches():
-                found += np.bincount(self._readings(hashed), minlength=len(found))
-        return self.header.encoding.overlap(law, found, confidence)
+            return self._overlap(distinct.batches(), confidence)
+
+    def _overlap(self, distinct: Iterable[NDArray[np.uint64]], confidence: float) -> Overlap:
+        if isinstance(self.decoder, GenerationDecoder):
+            best = decoder_of([part.header for part in self.parts], [vector.law for vector in self.decoder.vectors])
+            assert isinstance(best, GenerationDecoder)
+            listed, yes = 0, np.zeros(len(self._vectors), dtype=np.int64)
+            for hashed in distinct:
+                listed += len(hashed)
+                for column, (part, readings) in enumerate(zip(best.vectors, self._readings(hashed).T, strict=True)):
+                    yes[column] += np.count_nonzero(part.decide(readings))
+            return generation_overlap(best, yes.tolist(), listed, confidence)
+        law = self.decoder.law
+        found = np.zeros(len(law.scores), dtype=np.int64)
+        for hashed in distinct:
+            found += np.bincount(self._readings(hashed), minlength=len(found))
+        return self._encoding.overlap(law, found, confidence)
 
     def compare(self, other: View, confidence: float = 0.95) -> Comparison:
         """Sizes, union, intersection and Jaccard index of the sets behind this release (left) and another (right).
@@ -183,10 +199,17 @@ class View(Answers):
         """
         if not isinstance(other, View):
             raise must_be("other", "a View, as veilset.open gives it", type(other).__name__)
+        for view in (self, other):
+            if len(view.parts) > 1:
+                base = view.header.generation
+                raise Unsupported(
+                    f"{name_of(view.header)} has increments, and two generations cannot be compared; open its base release, "
+                    f"sequence {base}, and compare that"
+                )
         check_comparable(self.header, other.header)
         if None not in (self._key, other._key) and self._key != other._key:
             raise must_be("key", "the same secret for both releases")
-        return self.header.encoding.compare((self._vector, other._vector), other.header.encoding, confidence)
+        return self._encoding.compare((self._vector, other._vector), other.header.encoding, confidence)
 
     def _deciding(self, max_false_positive_rate: float | None) -> View:
         if max_false_positive_rate is None:
@@ -197,7 +220,7 @@ class View(Answers):
         return map(self._readings, self._digests(elements))
 
     def _readings(self, hashed: NDArray[np.uint64]) -> Readings:
-        return self.header.encoding.read(self._vector, hashed)
+        return read_all(self._vectors, hashed)
 
     def _digests(self, elements: Iterable[Element]) -> Iterator[NDArray[np.uint64]]:
         """Digests of the normalised elements, batch by batch."""
@@ -209,10 +232,15 @@ class View(Answers):
         return make_statement(self.header)
 
     def size(self, confidence: float = 0.95) -> SizeEstimate:
-        """How many distinct elements the release stands for, from its bought count if it has one, else from its bits."""
+        """How many distinct elements the release stands for, from its bought count if it has one, else from its bits.
+
+        With increments: the sum over their vectors, less those of removed elements. Raises Unsupported where the encoding does
+        not show it.
+        """
         if self.header.count is not None:
             return size_from_count(self.header, confidence)
-        return self.header.encoding.size(self._vector, confidence)
+        sizes = [encoding.size(vector, confidence) for encoding, vector in self._vectors]
+        return sizes[0] if len(sizes) == 1 else total_size(sizes[: len(self.parts)], sizes[len(self.parts) :])
 
     @property
     def created_at(self) -> datetime:
@@ -226,39 +254,51 @@ class View(Answers):
 
     @property
     def manifest(self) -> bytes:
-        """The signed header as it came; `core.release.signing` reads it."""
-        return self._manifest
+        """The signed header of the newest release as it came; `core.release.signing` reads it."""
+        return self.parts[-1].manifest
 
     @property
     def vector(self) -> NDArray[np.uint8]:
-        """The packed noisy bits, read-only; bit j is bit 7 - (j mod 8) of byte j // 8."""
-        return self._vector.array
+        """The packed noisy bits of the newest release, read-only; bit j is bit 7 - (j mod 8) of byte j // 8."""
+        return self.parts[-1].vector
 
     def save(self, path: str | Path) -> None:
-        """Write the release to a file that `veilset.open` reads."""
-        save_release(Path(path), self._manifest, split_chunks(self.vector))
+        """Write all releases of the view to a file that `veilset.open` reads."""
+        save_releases(Path(path), ((part.manifest, split_chunks(part.vector)) for part in self.parts))
 
 
-def make_view(
-    header: ReleaseHeader,
-    manifest: bytes,
-    vector: NDArray[np.uint8],
-    key: bytes | None,
-    **decision: Any,
-) -> View:
-    """A view of a release whose parts are checked already; ``decision``: rule and limits of `make_decoder`.
+def make_view(parts: Sequence[CheckedRelease], key: bytes | None, **decision: Any) -> View:
+    """A view of checked releases, the base first; ``decision``: rule and limits of `make_decoder`.
 
-    Raises WrongKey for a key that is not the release's.
+    Raises WrongKey for a key that is not the releases', and PoorUtility.
     """
+    header = parts[-1].header
     key = check_key(header.hashing, key, f"{header.set_name}/{header.sequence}")
-    decoder = release_decoder(header, header.encoding.law(MemoryVector(vector)), **decision)
-    return View(header, manifest, vector, decoder, key)
+    laws = [encoding.law(vector) for encoding, vector in generation_vectors(parts)]
+    return View(tuple(parts), decoder_of([part.header for part in parts], laws, **decision), key)
 
 
-def release_decoder(header: ReleaseHeader, law: Law, **decision: Any) -> Decoder:
-    """`make_decoder` for a release; a refusal names it, and what no release under its promise could do."""
+def generation_vectors(parts: Sequence[CheckedRelease]) -> list[tuple[Parameters, MemoryVector]]:
+    """The vectors of a generation in the order of its readings: those of all releases, then those of removed elements."""
+    removed = [part.tombstones for part in parts]
+    return [(part.header.encoding, part.main) for part in parts] + [found for found in removed if found is not None]
+
+
+def read_all(vectors: Sequence[tuple[Parameters, Vector]], hashed: NDArray[np.uint64]) -> Readings:
+    """The readings of digests (n,) in each vector: (n,) for one vector, else (n, vectors)."""
+    if len(vectors) == 1:
+        ((encoding, vector),) = vectors
+        return encoding.read(vector, hashed)
+    return np.stack([encoding.read(vector, hashed).astype(np.int64) for encoding, vector in vectors], axis=1)
+
+
+def decoder_of(headers: Sequence[ReleaseHeader], laws: Sequence[Law], **decision: Any) -> Decoder:
+    """`make_generation_decoder` for the releases of a generation; a refusal names the newest, and what no release under its
+    promise could do. laws: as `generation_vectors`."""
+    header = headers[-1]
+    capacities = [part.capacity for part in headers]
     try:
-        return make_decoder(law, **decision)
+        return make_generation_decoder(laws[: len(headers)], laws[len(headers) :], capacities, **decision)
     except PoorUtility as refused:
         message, details = refused.message.replace("this release", name_of(header)), dict(refused.details)
         limit = decision.get("max_false_positive_rate")

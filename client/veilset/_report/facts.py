@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from veilset._reader.view import View
+from veilset.core.encodings.decoder import Decoder
 from veilset.core.estimates.answer_curves import operating_points, posterior_rows
 from veilset.core.estimates.bounded_interval import finite_or_none
 from veilset.core.privacy.budget import NANO
@@ -24,6 +25,10 @@ def describe_header(header: ReleaseHeader) -> dict[str, object]:
     return {
         "set": header.set_name,
         "sequence": header.sequence,
+        "generation": header.generation,
+        "increment": len(header.earlier),
+        "planned_increments": header.planned_increments,
+        "removals_epsilon": header.removals_epsilon,
         "created_at": datetime.fromtimestamp(header.created_at_us / 1e6, UTC).isoformat(timespec="seconds"),
         "encoding": header.encoding.encoding,
         **header.encoding.fields(),
@@ -66,10 +71,24 @@ def describe_release(view: View, *, pinned: bool) -> dict[str, Any]:
         "roc": [asdict(point) for point in operating_points(decoder)],
         "posteriors": [asdict(row) for row in posterior_rows(decoder, PRIORS)],
         "size": _size(view),
+        "parts": [_part(part.header, decoder) for part, decoder in zip(view.parts, decoder.vectors, strict=False)],
         "signature": {
             "trusted": pinned,
             "keys": [{"key_id": key_id(key), "public_key": key.hex()} for key in valid_signers(view.manifest)],
         },
+    }
+
+
+def _part(header: ReleaseHeader, decoder: Decoder) -> dict[str, Any]:
+    """One release of a generation, with its own rates."""
+    return {
+        "sequence": header.sequence,
+        "created_at": datetime.fromtimestamp(header.created_at_us / 1e6, UTC).isoformat(timespec="seconds"),
+        "capacity": header.capacity,
+        "bytes": header.vector_bytes,
+        "saturated": decoder.saturated,
+        "true_positive_rate": decoder.true_positive_rate,
+        "false_positive_rate": decoder.false_positive_rate,
     }
 
 

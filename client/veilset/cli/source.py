@@ -149,5 +149,11 @@ def warn_if_useless(view: View | RemoteView) -> None:
     elif view.decoder.true_positive_rate == 0:
         why = "too noisy: its ε is so small that all answers are no"
     else:
+        for number in view.decoder.saturated_parts:
+            click.echo(
+                f"veilset: warning: increment {number} of this generation is saturated: it holds more than it was made for, and "
+                "is left out of the answers",
+                err=True,
+            )
         return
     click.echo(f"veilset: warning: this release is {why}", err=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,9 +98,24 @@ class Decoder:
         return self.true_positive_rate - self.false_positive_rate
 
     @property
+    def vectors(self) -> tuple[Decoder, ...]:
+        """A decoder for each vector that is read."""
+        return (self,)
+
+    @property
+    def first(self) -> Decoder:
+        """The decoder of the base release."""
+        return self
+
+    @property
     def saturated(self) -> bool:
         """Whether the vector holds too much to show anything."""
         return self.law.saturated
+
+    @property
+    def saturated_parts(self) -> tuple[int, ...]:
+        """The increments, by their number in the generation, that hold too much to show anything; the base has 0."""
+        return (0,) if self.saturated else ()
 
     def decide(self, readings: ArrayLike) -> NDArray[np.bool_]:
         """Whether each element is taken for a member."""
@@ -108,6 +124,11 @@ class Decoder:
     def scores(self, readings: ArrayLike) -> Floats:
         """Log-likelihood ratios (natural log, finite) of "member" against "not a member"."""
         return np.asarray(self.law.scores[np.asarray(readings)])
+
+    def extremes(self, reading: Any) -> Floats:
+        """The smallest and the largest score that an element of this reading could have had; shape (2,)."""
+        possible = self.law.scores[self.law.alike(reading)]
+        return np.array([possible.min(), possible.max()])
 
     def posteriors(self, readings: ArrayLike, prior: ArrayLike) -> Floats:
         """P(member | reading) for a prior in [0, 1]: 1/(1 + exp(-(score + logit prior))); a prior of 0 or 1 stays."""

@@ -49,7 +49,7 @@ def posterior_rows(decoder: Decoder, priors: Sequence[float]) -> list[Posterior]
     an answer that cannot happen leaves the prior."""
     found = []
     for prior in priors:
-        possible = decoder.posteriors(_ordinary(decoder), prior)
+        possible = decoder.first.posteriors(_ordinary(decoder), prior)
         yes = _bayes(prior, decoder.true_positive_rate, decoder.false_positive_rate)
         no = _bayes(prior, 1.0 - decoder.true_positive_rate, 1.0 - decoder.false_positive_rate)
         found.append(Posterior(prior, yes, no, float(possible.max()), float(possible.min())))
