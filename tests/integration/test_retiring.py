@@ -8,8 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from publish_examples import Desk, MemoryAnchor, MemoryStore, names
+from publish_examples import Desk, MemoryAnchor, MemoryStore, OneKey, names
 
+from veilset.core.release.signing import open_manifest
 from veilset_server.records import Charge, ReleaseState, StoredRelease
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.state.ledger.releases import charge_release, mark_release
@@ -45,11 +46,15 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def add_releases(desk: Desk, first: int, last: int, state: ReleaseState) -> None:
-    """Charged for next to nothing, in one transaction, since a thousand take long; with the first one's manifest."""
+    """Charged for next to nothing, in one transaction, since a thousand take long; with the first one's bits."""
     shown = desk.ledger.get_release("set", 1)
+    header = open_manifest(shown.manifest)
     with desk.ledger._file.transaction() as transaction:
         for sequence in range(first, last + 1):
-            release = replace(shown, sequence=sequence, request_id=str(sequence), state=ReleaseState.PENDING)
+            manifest = OneKey().sign(replace(header, sequence=sequence, generation=sequence))
+            release = replace(
+                shown, sequence=sequence, request_id=str(sequence), state=ReleaseState.PENDING, manifest=manifest
+            )
             spent = 10**9 + sequence - 2
             charge_release(transaction, release, "set", Charge(1, Fraction(0)), spent, 0)
             mark_release(transaction, shown.set_id, sequence, state)

@@ -8,20 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
 
-from veilset.core.encodings.generation import ForGeneration, mixture_scores, rates_after
+from veilset.core.encodings.generation import mixture_scores
+from veilset.core.encodings.linear.parameters import LinearParameters
+from veilset.core.encodings.planning import PlanRequest, rates_after
+from veilset.core.params import Adjacency, PrivacyParameters
 from veilset.errors import InvalidInput
 
 TABLE = Path(__file__).parents[1] / "data" / "generations_reference.csv"
 ROWS = [
     row for row in csv.DictReader(TABLE.read_text().splitlines()) if row["encoding"] == "linear" and not row["fpr_cap"]
 ]
-
-
-class _Advantage:
-    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
-        return np.asarray(detected, dtype=np.float64) - np.asarray(mistaken, dtype=np.float64)
 
 
 def _linear_rates(epsilon: float, planes: int) -> tuple[float, float]:
@@ -33,8 +30,9 @@ def _linear_rates(epsilon: float, planes: int) -> tuple[float, float]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['eps']}-{row['T']}")
 def test_best_planes_and_rates_agree_with_the_reference_table(row: dict[str, str]) -> None:
     increments, epsilon = int(row["T"]), float(row["eps"])
-    objective = ForGeneration(_Advantage(), increments)
-    best = max(range(1, 33), key=lambda planes: float(objective.merit(*_linear_rates(epsilon, planes))))
+    request = PlanRequest(10**6, PrivacyParameters(epsilon, 0.0, Adjacency.ADD_REMOVE), increments=increments)
+    best = max(range(1, 33), key=lambda planes: float(request.merit(*_linear_rates(epsilon, planes))))
+    assert LinearParameters.plan(request).parameters.fields()["planes"] == best
     assert row["base"] == f"q=2^{best}"
     detected, mistaken = rates_after(*_linear_rates(epsilon, best), increments)
     assert float(detected) == pytest.approx(float(row["tpr_T"]), abs=1e-8)
@@ -59,7 +57,7 @@ def test_mixture_score_is_the_likelihood_ratio_of_a_member_of_any_release() -> N
             assert float(mixture_scores(scores, capacities)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("increments", [-1, 10_001, 1.5])
+@pytest.mark.parametrize("increments", [-1, 1001, 1.5])
 def test_number_of_increments_out_of_range_is_refused(increments: int) -> None:
     with pytest.raises(InvalidInput, match="increments"):
-        ForGeneration(_Advantage(), increments)
+        PlanRequest(1000, PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE), increments=increments)

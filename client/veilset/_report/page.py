@@ -27,6 +27,10 @@ _PARAMETERS = {
     "set": "set",
     "sequence": "sequence",
     "created_at": "made at",
+    "generation": "sequence of its base release",
+    "increment": "increments before it, itself included",
+    "planned_increments": "increments that may follow the base",
+    "removals_epsilon": "ε for vectors of removed elements",
     "encoding": "encoding",
     "capacity": "elements it is made for",
     "saturated": "vector saturated",
@@ -77,6 +81,7 @@ def release_page(view: View, *, pinned: bool, has_key: bool = False) -> str:
             "posteriors", ("prior", "after_yes", "after_no", "largest", "smallest"), facts["posteriors"]
         ),
         size=_size(facts["size"]),
+        parts=_table("parts", tuple(facts["parts"][0]), facts["parts"]),
         parameters=_parameters(facts, view),
         signature=_signature(facts, has_key),
     )
@@ -132,8 +137,8 @@ def _table(path: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]])
     return f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
 
 
-def _cell(path: str, value: str | float) -> str:
-    return _data(path, value) if isinstance(value, str) else _share(path, value)
+def _cell(path: str, value: object) -> str:
+    return _share(path, value) if isinstance(value, float) else _data(path, value, _grouped(path, value))
 
 
 def _size(size: Mapping[str, Any] | None) -> str:

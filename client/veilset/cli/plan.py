@@ -13,6 +13,7 @@ from veilset.core.encodings import ENCODINGS, plan_all, recommended
 from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import (
     DEFAULT_BITS_PER_ELEMENT,
+    MAX_INCREMENTS,
     LargestAdvantage,
     LargestTruePositiveRate,
     Objective,
@@ -28,6 +29,7 @@ from veilset.core.privacy.statement import accuracy_text
 from veilset.errors import PoorUtility, must_be
 
 _NEARLY = 0.9
+_WORTH = 0.9
 _COUNTED_FROM = 5_000
 
 
@@ -38,6 +40,15 @@ _COUNTED_FROM = 5_000
 @click.option("--min-tpr", type=float, help="Seek the smallest FPR with at least this TPR.")
 @click.option("--max-fpr", type=float, help="Seek the largest TPR with at most this FPR.")
 @click.option("--efficiency", type=float, help="Seek the shortest vector that reaches this share of the possible.")
+@click.option(
+    "--increments",
+    type=click.IntRange(0, MAX_INCREMENTS),
+    default=0,
+    help="Plan for so many releases of new elements after the base release, at no further charge.",
+)
+@click.option(
+    "--increment-capacity", type=int, default=0, help="New elements of one increment; default: a hundredth of --size."
+)
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write ROC and efficiency as a PNG.")
 @options.as_json
 def plan(
@@ -49,6 +60,8 @@ def plan(
     min_tpr: float | None,
     max_fpr: float | None,
     efficiency: float | None,
+    increments: int,
+    increment_capacity: int,
     plot: Path | None,
     as_json: bool,
     **promise: Any,
@@ -67,6 +80,8 @@ def plan(
         bits_per_element=bits_per_element,
         objective=_objective(min_tpr, max_fpr, efficiency),
         rule=Rule(rule),
+        increments=increments,
+        increment_size=increment_capacity,
     )
     found: dict[str, Plan | PoorUtility]
     if name is not None and dimensions:
@@ -137,6 +152,13 @@ def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtili
         for name, row in rows
         if row is not None
     ]
+    for name, plan in found.items():
+        if isinstance(plan, Plan):
+            table += [
+                f"{f'{name}, {rates.increments} increment' + 's' * (rates.increments > 1):<22}{rates.bytes:>14}{'':>14}"
+                f"{rates.true_positive_rate:>9.4f}{rates.false_positive_rate:>9.4f}{rates.advantage:>11.4f}"
+                for rates in plan.milestones
+            ]
     table += [f"{name:<22}{refused}" for name, refused in found.items() if isinstance(refused, PoorUtility)]
     facts = lines(
         {"encoding": f"{chosen.parameters.encoding}, {chosen.parameters}"}
@@ -149,7 +171,31 @@ def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtili
             f"{accuracy_text(chosen.privacy.epsilon, chosen.privacy.delta)} of the time",
         }
     )
-    return "\n".join([head, *table, "", facts, *_notes(request, found)])
+    return "\n".join([head, *table, "", facts, *_notes(request, found), *_generation_notes(request, chosen)])
+
+
+def _generation_notes(request: PlanRequest, chosen: Plan) -> list[str]:
+    """Whether increments are worth it."""
+    if not request.increments:
+        return []
+    notes = []
+    if chosen.privacy.delta:
+        notes.append(
+            "increments need a promise with delta 0: choose the encoding linear, or the calibration worst-case"
+        )
+    last = chosen.after(request.increments)
+    if last.advantage < _WORTH * chosen.advantage:
+        kept = max(
+            number
+            for number in range(request.increments)
+            if chosen.after(number).advantage >= _WORTH * chosen.advantage
+        )
+        notes.append(
+            f"after {request.increments} increments {last.advantage / chosen.advantage:.0%} of the base's advantage is left, and "
+            f"{_WORTH:.0%} after {kept}: take fewer increments, publish less often, or spend a larger ε (below about 5 "
+            "increments are seldom worth it)"
+        )
+    return ["", *notes] if notes else []
 
 
 def _notes(request: PlanRequest, found: dict[str, Plan | PoorUtility]) -> list[str]:

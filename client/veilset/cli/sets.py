@@ -13,11 +13,8 @@ from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
 from veilset.cli.spec import FIXED, read_agreed
-from veilset.core.encodings.generation import MAX_INCREMENTS, rates_after
-from veilset.core.encodings.planning import UNKNOWN_SIZE, PlanRequest, evaluate
+from veilset.core.encodings.planning import MAX_INCREMENTS, UNKNOWN_SIZE, PlanRequest, evaluate
 from veilset.core.privacy.budget import amount_text
-
-RATES = ("true_positive_rate", "false_positive_rate")
 
 
 @click.command("create", short_help="Create a set.")
@@ -114,8 +111,9 @@ def create(
     if created.declared_size:
         shown["capacity"] = expected.capacity
     if created.increments:
-        rates = rates_after(expected.true_positive_rate, expected.false_positive_rate, created.increments)
-        shown |= {f"{name}_after_increments": float(rate) for name, rate in zip(RATES, rates, strict=True)}
+        after = expected.after(created.increments)
+        shown["true_positive_rate_after_increments"] = after.true_positive_rate
+        shown["false_positive_rate_after_increments"] = after.false_positive_rate
     emit(shown, as_json, lines(shown))
 
 

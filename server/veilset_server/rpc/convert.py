@@ -78,4 +78,13 @@ def plan_message(plan: Plan) -> pb.Plan:
         efficiency=plan.efficiency,
         attacker_accuracy_limit=plan.attacker_accuracy_limit,
         bytes=plan.bytes,
+        generation=[
+            pb.GenerationRates(
+                increments=rates.increments,
+                true_positive_rate=rates.true_positive_rate,
+                false_positive_rate=rates.false_positive_rate,
+                bytes=rates.bytes,
+            )
+            for rates in plan.milestones
+        ],
     )

@@ -206,6 +206,8 @@ def _plan(request: pb.PlanReleaseRequest) -> Plan:
         max_bytes=request.max_bytes or None,
         objective=objective_of(request.max_false_positive_rate, request.min_true_positive_rate),
         rule=Rule.ALL_ONES if request.all_ones else Rule.BEST,
+        increments=request.increments,
+        increment_size=request.increment_capacity,
     )
     if not name:
         return recommended(plan_all(wanted), wanted)

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.encodings import find_encoding
-from veilset.core.encodings.generation import MAX_INCREMENTS, check_generation, for_increment, for_removals
+from veilset.core.encodings.generation import check_generation, for_increment, for_removals
 from veilset.core.encodings.interface import CHUNK_BYTES, Digests, Parameters
-from veilset.core.encodings.planning import UNKNOWN_SIZE, PlanRequest
+from veilset.core.encodings.planning import MAX_INCREMENTS, UNKNOWN_SIZE, PlanRequest
 from veilset.core.params import MAX_SIZE, PrivacyParameters, check_epsilon, check_integer
 from veilset.core.privacy.budget import charge_of, format_delta
 from veilset.core.privacy.counts import CountNoise, exact_noise

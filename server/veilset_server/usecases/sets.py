@@ -9,9 +9,11 @@ from decimal import Decimal
 from fractions import Fraction
 
 from veilset.core.encodings import DEFAULT_ENCODING, find_encoding
-from veilset.core.encodings.generation import MAX_INCREMENTS, check_generation
+from veilset.core.encodings.generation import check_generation
 from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.planning import (
+    LEAST_INCREMENT,
+    MAX_INCREMENTS,
     MINIMUM_EFFICIENCY,
     UNKNOWN_SIZE,
     Plan,
@@ -45,7 +47,6 @@ from veilset_server.usecases.rollback import RollbackGuard
 
 MAX_SEQUENCE = (1 << 63) - 1
 MAX_EXPIRE_DAYS = 3660
-LEAST_INCREMENT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,8 @@ class Sets:
             max_bytes=request.max_bytes or None,
             objective=objective_of(request.max_false_positive_rate, request.min_true_positive_rate),
             min_efficiency=0.0 if request.allow_poor_utility else MINIMUM_EFFICIENCY,
+            increments=request.increments,
+            increment_size=request.increment_capacity,
         )
         if request.dimensions:
             return evaluate(family.calibrate(privacy, request.dimensions), wanted)

@@ -1,9 +1,7 @@
-"""A base release and its increments: the error rates of their answers together.
+"""A base release and its increments: how increments are made, and the answers of all together.
 
-An element is in at most one release of a generation, and a reader says "member" if any release says so. With T increments,
-each with the rates (t, f) of a single release, a non-member is answered yes with 1 - (1-f)^(T+1) and a member, who is in
-one release and a non-member of the T others, with 1 - (1-t)·(1-f)^T. No other scheme of pure ε that cannot foresee
-arrivals has better rates (docs/privacy.md).
+An element is in at most one release of a generation, and a reader says "member" if any release says so and no vector of removed
+elements does. No other scheme of pure ε that cannot foresee arrivals has better rates (docs/privacy.md, 18).
 """
 
 from __future__ import annotations
@@ -11,55 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilset.core.encodings.decoder import Decoder, Law, make_decoder
 from veilset.core.encodings.interface import Parameters, pure
-from veilset.core.encodings.planning import LargestAdvantage, PlanRequest
+from veilset.core.encodings.planning import PlanRequest
 from veilset.core.estimates.bounded_interval import BoundedTest, Spread
 from veilset.core.estimates.results import Overlap
-from veilset.core.params import PrivacyParameters, check_integer
+from veilset.core.params import PrivacyParameters
 from veilset.errors import InvalidInput, PoorUtility
 
-MAX_INCREMENTS = 1000
-
 Floats = NDArray[np.float64]
-
-
-class Merit(Protocol):
-    """The part of a planner's objective that weighs a pair of error rates."""
-
-    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> Floats:
-        """Larger is better; -inf where a limit is broken."""
-        ...
-
-
-def rates_after(detected: ArrayLike, mistaken: ArrayLike, increments: int) -> tuple[Floats, Floats]:
-    """TPR and FPR of a generation after so many increments, from the rates of each single release; float64, same shape.
-
-    A member of the base is meant, or of an increment: both have the same rate where all releases have one setting.
-    """
-    silent = 1.0 - np.asarray(mistaken, dtype=np.float64)
-    missed = 1.0 - np.asarray(detected, dtype=np.float64)
-    return 1.0 - missed * silent**increments, 1.0 - silent ** (increments + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class ForGeneration:
-    """An objective for a single release's rates that weighs what the whole generation has after ``increments``."""
-
-    objective: Merit
-    increments: int
-
-    def __post_init__(self) -> None:
-        check_integer("increments", self.increments, 0, MAX_INCREMENTS)
-
-    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> Floats:
-        """The objective's merit of the generation's rates."""
-        return self.objective.merit(*rates_after(detected, mistaken, self.increments))
 
 
 def check_generation(encoding: Parameters, charged: PrivacyParameters) -> None:
@@ -94,7 +57,7 @@ def for_removals(base: Parameters, privacy: PrivacyParameters, removals_epsilon:
     little for any answer.
     """
     promise = replace(pure(privacy), epsilon=removals_epsilon)
-    return type(base).plan(PlanRequest(size, promise, objective=LargestAdvantage(), min_efficiency=0.0)).parameters
+    return type(base).plan(PlanRequest(size, promise, min_efficiency=0.0)).parameters
 
 
 def mixture_scores(scores: Sequence[ArrayLike], capacities: Sequence[int]) -> Floats:

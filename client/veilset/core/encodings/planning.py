@@ -6,14 +6,15 @@ An objective is a frozen record that says how good a pair of error rates is. A m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilset.core.encodings.decoder import Decoder, Limits, Rule, make_decoder
-from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.interface import Parameters, pure
 from veilset.core.params import MAX_EPSILON, MAX_SIZE, PrivacyParameters, check_choice, check_integer
 from veilset.core.privacy.limits import advantage_limit, attacker_accuracy_limit
 from veilset.errors import PoorUtility, must_be
@@ -29,7 +30,22 @@ UNKNOWN_SIZE = 100_000
 
 MAX_VECTOR_BITS = 1 << 40
 SMALLEST_EPSILON = 1e-9
+MAX_INCREMENTS = 1000
+LEAST_INCREMENT = 1000
 _LEAST_BITS = 8
+
+
+def rates_after(
+    detected: ArrayLike, mistaken: ArrayLike, increments: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """TPR and FPR of a generation after so many increments, from the rates (t, f) of each single release; float64, same shape.
+
+    An element is in at most one release, and any yes makes it a member: a non-member is answered yes with 1 - (1-f)^(T+1), and a
+    member, who is a non-member of T releases, with 1 - (1-t)·(1-f)^T.
+    """
+    silent = 1.0 - np.asarray(mistaken, dtype=np.float64)
+    missed = 1.0 - np.asarray(detected, dtype=np.float64)
+    return 1.0 - missed * silent**increments, 1.0 - silent ** (increments + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +150,8 @@ class PlanRequest:
     size: in [1, 10^12], at least privacy.min_size. max_bytes: the packed vector's largest length. bits_per_element: the
     same limit by element, more than 0; of two limits the smaller holds. Without any a search looks up to 64 bits an element.
     rule: which readings are accepted. min_efficiency: a plan is refused below it, in [0, 1); 0 takes whatever comes.
+    increments: how many releases of new elements follow; the objective is that of the answers of all together, the rates of a
+    plan are those of one release. increment_size: new elements of each; 0 for a hundredth of the size, at least 1000.
     """
 
     size: int
@@ -143,9 +161,13 @@ class PlanRequest:
     objective: Objective = field(default_factory=LargestAdvantage)
     rule: Rule = Rule.BEST
     min_efficiency: float = MINIMUM_EFFICIENCY
+    increments: int = 0
+    increment_size: int = 0
 
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1, MAX_SIZE)
+        check_integer("increments", self.increments, 0, MAX_INCREMENTS)
+        check_integer("increment_size", self.increment_size, 0, MAX_SIZE)
         check_choice("rule", self.rule, Rule)
         if self.privacy.epsilon < SMALLEST_EPSILON:
             raise must_be(
@@ -180,8 +202,19 @@ class PlanRequest:
 
     @property
     def decoder_limits(self) -> Limits:
-        """What the decoder goes by in place of the rule; none where the all-ones rule is asked for."""
-        return self.objective.limits() if self.rule is Rule.BEST else Limits()
+        """What the decoder of one release goes by in place of the rule; none where the all-ones rule is asked for. A largest FPR
+        is shared out between the releases of a generation."""
+        if self.rule is not Rule.BEST:
+            return Limits()
+        limits = self.objective.limits()
+        most = limits.max_false_positive_rate
+        if most is None or not self.increments:
+            return limits
+        return Limits(-math.expm1(math.log1p(-most) / (self.increments + 1)))
+
+    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
+        """The objective's merit of a release with these rates, and of the increments that follow it."""
+        return self.objective.merit(*rates_after(detected, mistaken, self.increments))
 
     @property
     def needed_advantage(self) -> float:
@@ -198,10 +231,26 @@ class PlanRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationRates:
+    """What a generation's answers are worth after so many increments. bytes: of all its packed vectors."""
+
+    increments: int
+    true_positive_rate: float
+    false_positive_rate: float
+    bytes: int
+
+    @property
+    def advantage(self) -> float:
+        """TPR - FPR."""
+        return self.true_positive_rate - self.false_positive_rate
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Parameters, and what they are worth for ``size`` elements.
 
-    privacy: the promise as it is charged, δ = 0 where it holds so. true_positive_rate, false_positive_rate: to expect.
+    privacy: the promise as it is charged, δ = 0 where it holds so. true_positive_rate, false_positive_rate: to expect of one
+    release. increments, increment_size: as of the request.
     """
 
     parameters: Parameters
@@ -209,6 +258,28 @@ class Plan:
     privacy: PrivacyParameters
     true_positive_rate: float
     false_positive_rate: float
+    increments: int = 0
+    increment_size: int = 0
+
+    def after(self, increments: int) -> GenerationRates:
+        """What the answers are worth after so many increments, and the bytes of all releases so far."""
+        detected, mistaken = rates_after(self.true_positive_rate, self.false_positive_rate, increments)
+        return GenerationRates(
+            increments, float(detected), float(mistaken), self.bytes + increments * self.increment_bytes
+        )
+
+    @property
+    def milestones(self) -> list[GenerationRates]:
+        """`after` 1, half and all of the increments; none without increments."""
+        numbers = {1, self.increments // 2, self.increments} - {0} if self.increments else set()
+        return [self.after(number) for number in sorted(numbers)]
+
+    @property
+    def increment_bytes(self) -> int:
+        """Length of an increment's packed vector."""
+        size = self.increment_size or max(LEAST_INCREMENT, -(-self.size // 100))
+        capacity = self.parameters.capacity_for(size)
+        return self.parameters.resized(pure(self.privacy), made_for=self.capacity, capacity=capacity).vector_bytes
 
     @property
     def advantage(self) -> float:
@@ -256,7 +327,7 @@ class Plan:
             "epsilon": self.privacy.epsilon,
             "delta": self.privacy.delta,
             **{name: getattr(self, name) for name in rates + more},
-        }
+        } | ({"generation": [asdict(rates) for rates in self.milestones]} if self.increments else {})
 
     def __str__(self) -> str:
         return (
@@ -277,6 +348,8 @@ def evaluate(parameters: Parameters, request: PlanRequest) -> Plan:
         parameters.charged(request.privacy),
         decoder.true_positive_rate,
         decoder.false_positive_rate,
+        request.increments,
+        request.increment_size,
     )
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from veilset.core.encodings.generation import MAX_INCREMENTS
 from veilset.core.encodings.interface import CHUNK_BYTES, Parameters
+from veilset.core.encodings.planning import MAX_INCREMENTS
 from veilset.core.params import (
     MAX_DELTA,
     MAX_EPSILON,

@@ -47,7 +47,7 @@ def _plans(request: PlanRequest) -> list[Plan]:
 
 
 def _merit(request: PlanRequest, found: Plan) -> float:
-    return float(request.objective.merit(found.true_positive_rate, found.false_positive_rate))
+    return float(request.merit(found.true_positive_rate, found.false_positive_rate))
 
 
 def _refusal(request: PlanRequest, every: list[Plan]) -> PoorUtility:

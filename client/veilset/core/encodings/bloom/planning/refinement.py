@@ -70,7 +70,7 @@ class Refinement:
 
     def merit(self, candidate: Plan) -> float:
         """The objective's merit of a plan."""
-        return float(self._request.objective.merit(candidate.true_positive_rate, candidate.false_positive_rate))
+        return float(self._request.merit(candidate.true_positive_rate, candidate.false_positive_rate))
 
     def _price(self, hashes: int, bits: int) -> Plan | None:
         request = self._request

@@ -131,7 +131,7 @@ class Search:
             mistaken += chances * np.take_along_axis(others, thresholds, axis=1)[:, 0]
             if distinct == hashes and request.decoder_limits.given:
                 feasible = ((thresholds >= 1) & (thresholds <= hashes))[:, 0]
-        merits = np.where(feasible, request.objective.merit(detected, mistaken), -np.inf)
+        merits = np.where(feasible, request.merit(detected, mistaken), -np.inf)
         return Curve(hashes, bits, merits, detected - mistaken)
 
 
