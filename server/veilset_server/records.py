@@ -107,13 +107,15 @@ class RunFile:
 class StoredRun:
     """A run: what one upload of ``operation`` brought, or what several were folded into (operation None).
 
-    number: its place in the order of finish. removes: whether any upload in it was a removal.
+    number: its place in the order of finish. removes: whether any upload in it was a removal. day: of its finish, in days since
+    the Unix epoch, UTC; never falls as number rises.
     """
 
     number: int
     operation: Operation | None
     files: tuple[RunFile, ...]
     removes: bool
+    day: int
 
     @property
     def sent(self) -> int:
@@ -123,11 +125,12 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class SmallUpload:
-    """An upload that is still in the ledger; digests: shape (n,), dtype uint64. number: its place in the order of finish."""
+    """An upload that is still in the ledger; digests: shape (n,), dtype uint64. number, day: as of `StoredRun`."""
 
     number: int
     operation: Operation
     digests: NDArray[np.uint64]
+    day: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ STEPS = {
     "ledger.raise_budget": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.raise_budget"),
     "ledger.seal_part": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.seal_part"),
     "ledger.add_batches": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.add_batches"),
-    "ledger.add_leftover": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.add_leftover"),
+    "ledger.new_run_file": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.new_run_file"),
     "ledger.replace_items": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.replace_items"),
     "ledger.forget_leftovers": ("veilset_server.state.ledger.sqlite_ledger", "SqliteLedger.forget_leftovers"),
     "runs.open_spool": ("veilset_server.state.runs", "Runs.open_spool"),

@@ -21,7 +21,7 @@ STEPS = (
     ("ledger.finish_upload", 1),
     ("anchor.write", 1),
     ("ledger.charge_release", 1),
-    ("ledger.add_leftover", 1),
+    ("ledger.new_run_file", 1),
     ("run.write", 1),
     ("run.write", 2),
     ("run.written", 1),

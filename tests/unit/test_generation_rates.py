@@ -30,7 +30,9 @@ def _linear_rates(epsilon: float, planes: int) -> tuple[float, float]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['eps']}-{row['T']}")
 def test_best_planes_and_rates_agree_with_the_reference_table(row: dict[str, str]) -> None:
     increments, epsilon = int(row["T"]), float(row["eps"])
-    request = PlanRequest(10**6, PrivacyParameters(epsilon, 0.0, Adjacency.ADD_REMOVE), increments=increments)
+    request = PlanRequest(
+        10**6, PrivacyParameters(epsilon, 0.0, Adjacency.ADD_REMOVE), increments=increments, min_efficiency=0.0
+    )
     best = max(range(1, 33), key=lambda planes: float(request.merit(*_linear_rates(epsilon, planes))))
     assert LinearParameters.plan(request).parameters.fields()["planes"] == best
     assert row["base"] == f"q=2^{best}"
@@ -60,4 +62,4 @@ def test_mixture_score_is_the_likelihood_ratio_of_a_member_of_any_release() -> N
 @pytest.mark.parametrize("increments", [-1, 1001, 1.5])
 def test_number_of_increments_out_of_range_is_refused(increments: int) -> None:
     with pytest.raises(InvalidInput, match="increments"):
-        PlanRequest(1000, PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE), increments=increments)
+        PlanRequest(1000, PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE), increments=increments, min_efficiency=0.0)

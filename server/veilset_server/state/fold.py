@@ -60,13 +60,22 @@ class MemorySource:
         return Slice(between(added, low, high), removed, high)
 
 
-def fold(sources: Sequence[Source], *, keep_removed: bool = False) -> Iterator[Slice]:
+def fold(sources: Sequence[Source], *, keep_removed: bool = False, later: Sequence[Source] = ()) -> Iterator[Slice]:
     """The state after all sources, oldest first, by consecutive ranges that cover every digest.
 
-    keep_removed: also say which digests a removal was the last operation on; needed where older sources are left out.
+    keep_removed: also say which digests a removal was the last operation on; needed where older sources are left out. later:
+    sources behind these, whose removals take digests out of these already.
     """
-    total = sum(source.sent for source in sources)
-    return _by_ranges(total, lambda low, high: _fold_range(sources, low, high, keep_removed))
+
+    def answer(low: int, high: int) -> Slice:
+        found = _fold_range(sources, low, high, keep_removed)
+        if not later:
+            return found
+        gone = _fold_range(later, low, found.high, keep_removed=True)
+        added = between(without(found.added, gone.removed), low, gone.high)
+        return Slice(added, between(found.removed, low, gone.high), gone.high)
+
+    return _by_ranges(sum(source.sent for source in (*sources, *later)), answer)
 
 
 def _by_ranges(total: int, answer: Callable[[int, int], Slice]) -> Iterator[Slice]:

@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 import structlog
@@ -57,7 +57,7 @@ CHUNK_DIGESTS = 1 << 17
 GROWTH = 2
 """An older run is folded too if it was sent at most so many times as many elements as all newer ones."""
 
-_OURS = re.compile(r"[1-9][0-9]*-[1-9][0-9]*\.(run|released|spool)", re.ASCII)
+_OURS = re.compile(r"[1-9][0-9]*-[1-9][0-9]*\.(run|spool)", re.ASCII)
 
 Item = StoredRun | SmallUpload
 log = structlog.get_logger(__name__)
@@ -114,8 +114,7 @@ class Runs:
         digests that are released, and of those released before the ones that left (none without ``tombstones``). Raises
         NotFound, StorageFull, StateCorrupted naming a damaged file.
         """
-        name = f"runs/{set_id}-{sequence}.released"
-        with self._writing(name), ExitStack() as files:
+        with self._writing(set_id) as name, ExitStack() as files:
             earlier: Source = MemorySource(*last_operations(()), 0)
             if before is not None:
                 earlier = files.enter_context(self._folded(before))
@@ -206,29 +205,44 @@ class Runs:
         """
         if not whole and not self.due(set_id):
             return False
-        with self._compacting[set_id], self._reading(set_id) as items:
-            chosen = _chosen(items, whole)
-            if not chosen:
-                return False
-            number = chosen[-1].number
-            name = f"runs/{set_id}-{number}.run"
-            keep_removed = len(chosen) < len(items)
-            with self._writing(name), self._sources(chosen) as sources:
-                slices = _until(fold(sources, keep_removed=keep_removed), stopping)
-                checksum = write_run(self._folder / name, set_id, number, slices)
-                file = RunFile(name, sum(map(_sent, chosen)), checksum)
-                removes = keep_removed and any(map(_removes, chosen))
-                run = StoredRun(number, None, (file,), removes)
-                return self._ledger.replace_items(set_id, [item.number for item in chosen], run)
+        with self._compacting[set_id]:
+            self._ledger.drop_expired(set_id)
+            with self._reading(set_id) as items:
+                if self._ledger.expires(set_id):
+                    folds = _folds_by_day(items, whole)
+                else:
+                    chosen = _chosen(items, whole)
+                    folds = [(chosen, (), len(chosen) < len(items))] if chosen else []
+                folded = [self._fold(set_id, *wanted, stopping) for wanted in folds]
+                return any(folded)
+
+    def _fold(
+        self,
+        set_id: int,
+        chosen: Sequence[Item],
+        later: Sequence[Item],
+        keep_removed: bool,
+        stopping: Callable[[], bool],
+    ) -> bool:
+        """Put one run in the place of consecutive items; whether they were still there. later: as of `fold`."""
+        number = chosen[-1].number
+        with self._writing(set_id) as name, self._sources(chosen) as sources, self._sources(later) as after:
+            slices = _until(fold(sources, keep_removed=keep_removed, later=after), stopping)
+            checksum = write_run(self._folder / name, set_id, number, slices)
+            file = RunFile(name, sum(map(_sent, chosen)), checksum)
+            removes = keep_removed and any(map(_removes, chosen))
+            run = StoredRun(number, None, (file,), removes, chosen[-1].day)
+            return self._ledger.replace_items(set_id, [item.number for item in chosen], run)
 
     @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        """The block in which a file is written that goes again unless the ledger takes it on."""
+    def _writing(self, set_id: int) -> Iterator[str]:
+        """The block in which a file is written, under a name that no file of the set ever had, which goes again unless the ledger
+        takes it on."""
         with self._guard:
+            name = self._ledger.new_run_file(set_id)
             self._in_use[name] += 1
-            self._ledger.add_leftover(name)
         try:
-            yield
+            yield name
         finally:
             with self._guard:
                 self._in_use[name] -= 1
@@ -299,6 +313,21 @@ def _removes(item: Item) -> bool:
 
 def _folded(item: Item) -> bool:
     return isinstance(item, StoredRun) and item.operation is None
+
+
+def _folds_by_day(items: Sequence[Item], whole: bool) -> list[tuple[Sequence[Item], Sequence[Item], bool]]:
+    """What to fold of a set whose elements expire: never items of two days, as a day goes as a whole.
+
+    whole: all days, oldest first, each without what was removed later; so no removal is needed any more afterwards.
+    """
+    days = [list(group) for _, group in groupby(items, key=lambda item: item.day)]
+    if whole:
+        if not any(map(_removes, items)):
+            return []
+        return [(day, list(chain.from_iterable(days[place + 1 :])), False) for place, day in enumerate(days)]
+    folds: list[tuple[Sequence[Item], Sequence[Item], bool]] = [(day, (), True) for day in days[:-1] if len(day) > 1]
+    newest = _chosen(days[-1], whole=False) if days else ()
+    return [*folds, (newest, (), True)] if newest else folds
 
 
 def _chosen(items: Sequence[Item], whole: bool) -> Sequence[Item]:

@@ -18,10 +18,11 @@ from veilset_server.state.ledger.file import LEDGER_NAME, damage
 from veilset_server.state.ledger.seals import Row, seal
 
 SELECT_CONTENTS = "SELECT set_id, serial, operations, seal FROM contents"
-SELECT_RUNS = "SELECT set_id, number, file, operation, sent, checksum, removes, seal FROM runs"
+SELECT_RUNS = "SELECT set_id, number, file, operation, sent, checksum, removes, day, seal FROM runs"
 SELECT_GENERATIONS = "SELECT set_id, base, planned, made, file, sent, checksum, seal FROM generations"
-SELECT_SMALL = "SELECT set_id, number, operation, digests, seal FROM small_uploads"
+SELECT_SMALL = "SELECT set_id, number, operation, digests, day, seal FROM small_uploads"
 FOLDED = "folded"
+DAY_US = 86_400 * 10**6
 
 
 def make_contents(transaction: sqlite3.Connection, set_id: int, name: str) -> None:
@@ -56,20 +57,44 @@ def next_serial(transaction: sqlite3.Connection, set_id: int) -> int:
     return serial + 1
 
 
-def add_run(transaction: sqlite3.Connection, set_id: int, operation: Operation, files: Sequence[RunFile]) -> int | None:
+def add_run(
+    transaction: sqlite3.Connection, set_id: int, operation: Operation, files: Sequence[RunFile], now_us: int
+) -> int | None:
     """A finished upload of these spools; returns the set's operations if this was one that the anchor has to know."""
     number, operations = _begin(transaction, set_id, operation)
     removes = operation is Operation.REMOVE
-    _insert_run(transaction, set_id, StoredRun(number, _kept(operation), tuple(files), removes))
+    day = _day(transaction, set_id, now_us)
+    _insert_run(transaction, set_id, StoredRun(number, _kept(operation), tuple(files), removes, day))
     return operations
 
 
-def add_small(transaction: sqlite3.Connection, set_id: int, operation: Operation, digests: bytes) -> int | None:
+def add_small(
+    transaction: sqlite3.Connection, set_id: int, operation: Operation, digests: bytes, now_us: int
+) -> int | None:
     """The same for an upload that is small enough to stay in the ledger until it is folded."""
     number, operations = _begin(transaction, set_id, operation)
-    row = (set_id, number, str(_kept(operation)), digests)
-    transaction.execute("INSERT INTO small_uploads VALUES (?, ?, ?, ?, ?)", (*row, seal(*row)))
+    row = (set_id, number, str(_kept(operation)), digests, _day(transaction, set_id, now_us))
+    transaction.execute("INSERT INTO small_uploads VALUES (?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
     return operations
+
+
+def _day(transaction: sqlite3.Connection, set_id: int, now_us: int) -> int:
+    """The UTC day, or that of the newest item where the clock went back: days follow the order of finish."""
+    query = (
+        "SELECT MAX(day) FROM (SELECT MAX(day) AS day FROM runs WHERE set_id = ? "
+        "UNION ALL SELECT MAX(day) FROM small_uploads WHERE set_id = ?)"
+    )
+    (newest,) = transaction.execute(query, (set_id, set_id)).fetchone()
+    return max(now_us // DAY_US, newest or 0)
+
+
+def drop_before(transaction: sqlite3.Connection, set_id: int, day: int) -> None:
+    """Let go of what was finished before a day."""
+    transaction.execute(
+        "INSERT OR IGNORE INTO leftovers SELECT file FROM runs WHERE set_id = ? AND day < ?", (set_id, day)
+    )
+    for table in ("runs", "small_uploads"):
+        transaction.execute(f"DELETE FROM {table} WHERE set_id = ? AND day < ?", (set_id, day))
 
 
 def _begin(transaction: sqlite3.Connection, set_id: int, operation: Operation) -> tuple[int, int | None]:
@@ -101,7 +126,7 @@ def read_items(transaction: sqlite3.Connection, set_id: int) -> list[StoredRun |
         run = run_from_row(row)
         before = found.get(run.number)
         files = before.files + run.files if isinstance(before, StoredRun) else run.files
-        found[run.number] = StoredRun(run.number, run.operation, files, run.removes)
+        found[run.number] = StoredRun(run.number, run.operation, files, run.removes, run.day)
     for row in transaction.execute(f"{SELECT_SMALL} WHERE set_id = ?", (set_id,)):
         small = small_from_row(row)
         found[small.number] = small
@@ -144,6 +169,13 @@ def replace_items(transaction: sqlite3.Connection, set_id: int, numbers: Collect
 def add_leftover(transaction: sqlite3.Connection, file: str) -> None:
     """A file that is to go unless a later commit takes it on."""
     transaction.execute("INSERT OR IGNORE INTO leftovers VALUES (?)", (file,))
+
+
+def new_run_file(transaction: sqlite3.Connection, set_id: int) -> str:
+    """The name of a new file, which is to go unless a later commit takes it on. Raises NotFound."""
+    file = f"runs/{set_id}-{next_serial(transaction, set_id)}.run"
+    add_leftover(transaction, file)
+    return file
 
 
 def read_leftovers(transaction: sqlite3.Connection) -> list[str]:
@@ -192,8 +224,8 @@ def generation_from_row(row: Row) -> Generation:
 def _insert_run(transaction: sqlite3.Connection, set_id: int, run: StoredRun) -> None:
     operation = FOLDED if run.operation is None else str(run.operation)
     for file in run.files:
-        row = (set_id, run.number, file.name, operation, file.sent, file.checksum, int(run.removes))
-        transaction.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
+        row = (set_id, run.number, file.name, operation, file.sent, file.checksum, int(run.removes), run.day)
+        transaction.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
 
 
 def _contents(transaction: sqlite3.Connection, set_id: int) -> tuple[int, int]:
@@ -218,18 +250,18 @@ def contents_from_row(row: Row) -> tuple[int, int]:
 def run_from_row(row: Row) -> StoredRun:
     """The part of a run in a row of `SELECT_RUNS`. Raises StateCorrupted."""
     _check_seal(row)
-    _, number, file, operation, sent, checksum, removes, _ = row
+    _, number, file, operation, sent, checksum, removes, day, _ = row
     with damage(LEDGER_NAME):
         kept = None if operation == FOLDED else Operation(operation)
-        return StoredRun(number, kept, (RunFile(file, sent, checksum),), bool(removes))
+        return StoredRun(number, kept, (RunFile(file, sent, checksum),), bool(removes), day)
 
 
 def small_from_row(row: Row) -> SmallUpload:
     """The small upload in a row of `SELECT_SMALL`. Raises StateCorrupted."""
     _check_seal(row)
-    _, number, operation, digests, _ = row
+    _, number, operation, digests, day, _ = row
     with damage(LEDGER_NAME):
-        return SmallUpload(number, Operation(operation), np.frombuffer(digests, dtype="<u8").astype(np.uint64))
+        return SmallUpload(number, Operation(operation), np.frombuffer(digests, dtype="<u8").astype(np.uint64), day)
 
 
 def _check_seal(row: Row) -> None:

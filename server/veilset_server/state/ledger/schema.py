@@ -77,6 +77,7 @@ STATEMENTS = (
         sent INTEGER NOT NULL CHECK (sent >= 0),
         checksum BLOB NOT NULL CHECK (length(checksum) = 16),
         removes INTEGER NOT NULL CHECK (removes IN (0, 1)),
+        day INTEGER NOT NULL,
         seal BLOB NOT NULL,
         PRIMARY KEY (set_id, number, file)
     ) STRICT, WITHOUT ROWID""",
@@ -85,6 +86,7 @@ STATEMENTS = (
         number INTEGER NOT NULL,
         operation TEXT NOT NULL CHECK (operation IN ('add', 'remove')),
         digests BLOB NOT NULL CHECK (length(digests) % 8 = 0),
+        day INTEGER NOT NULL,
         seal BLOB NOT NULL,
         PRIMARY KEY (set_id, number)
     ) STRICT, WITHOUT ROWID""",

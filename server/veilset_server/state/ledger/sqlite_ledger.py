@@ -231,7 +231,7 @@ class SqliteLedger:
             return error
         upload = Upload(set_id, upload_id, 0, 0, operation, UploadState.FINISHED, count)
         ledger_uploads.remember_finished(transaction, upload, count, checksum, self._clock.now_us())
-        return set_id, ledger_contents.add_small(transaction, set_id, operation, batch.digests)
+        return set_id, ledger_contents.add_small(transaction, set_id, operation, batch.digests, self._clock.now_us())
 
     def all_open_uploads(self) -> list[Upload]:
         """Uploads and parts under way, sealed ones too, of all sets."""
@@ -249,9 +249,26 @@ class SqliteLedger:
             return ledger_uploads.forget_finished(transaction, before_us)
 
     def items(self, set_id: int) -> list[StoredRun | SmallUpload]:
-        """What the set holds, in order of finish. Raises NotFound."""
+        """What the set holds as of now, in order of finish; without what has expired. Raises NotFound."""
         with self._file.transaction() as transaction:
-            return ledger_contents.read_items(transaction, set_id)
+            first = self._first_day(transaction, set_id)
+            return [item for item in ledger_contents.read_items(transaction, set_id) if item.day >= first]
+
+    def expires(self, set_id: int) -> bool:
+        """Whether elements leave the set by themselves. Raises NotFound."""
+        with self._file.transaction() as transaction:
+            return bool(ledger_sets.read_set_by_id(transaction, set_id).description.expire_days)
+
+    def drop_expired(self, set_id: int) -> None:
+        """Let go of what has expired. Raises NotFound."""
+        with self._file.transaction() as transaction:
+            if first := self._first_day(transaction, set_id):
+                ledger_contents.drop_before(transaction, set_id, first)
+
+    def _first_day(self, transaction: sqlite3.Connection, set_id: int) -> int:
+        """The first UTC day whose elements have not expired; 0 where none do. An element stays for at least so many days."""
+        days = ledger_sets.read_set_by_id(transaction, set_id).description.expire_days
+        return max(0, self._clock.now_us() // ledger_contents.DAY_US - days) if days else 0
 
     def count_items(self, set_id: int) -> tuple[int, int, int]:
         """How many runs and how many small uploads the set has, and how many digests were sent in runs that are not folded."""
@@ -268,10 +285,10 @@ class SqliteLedger:
         with self._file.transaction() as transaction:
             return ledger_contents.run_files(transaction)
 
-    def add_leftover(self, file: str) -> None:
-        """Note a file that is to go unless a later commit takes it on."""
+    def new_run_file(self, set_id: int) -> str:
+        """The name of a new file of the set, noted as one that is to go unless a later commit takes it on. Raises NotFound."""
         with self._file.transaction() as transaction:
-            ledger_contents.add_leftover(transaction, file)
+            return ledger_contents.new_run_file(transaction, set_id)
 
     def leftovers(self) -> list[str]:
         """Files that are to go."""

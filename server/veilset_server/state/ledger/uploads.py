@@ -109,7 +109,7 @@ def finish_upload(
         if any(part for part in known):
             raise UploadMismatch("parts: this upload has parts, and finish lists none", field="parts")
         files = [RunFile(spool_name(upload), count, checksum)]
-    operations = contents.add_run(transaction, upload.set_id, upload.operation, files)
+    operations = contents.add_run(transaction, upload.set_id, upload.operation, files, at_us)
     used = {file.name for file in files}
     for found in known.values():
         if spool_name(found) not in used:
