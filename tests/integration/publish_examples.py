@@ -158,7 +158,7 @@ class Desk:
 
     def __init__(self, folder: Path, anchor: MemoryAnchor, store: Any, signer: Signer | None = None) -> None:
         path = folder / LEDGER_NAME
-        clock = StoppedClock()
+        self.clock = clock = StoppedClock()
         signer = signer or OneKey()
         self.ledger = (SqliteLedger if path.exists() else SqliteLedger.create)(path, LEDGER_ID, clock)
         self.runs = new_runs(folder, self.ledger)
