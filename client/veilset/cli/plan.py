@@ -49,6 +49,12 @@ _COUNTED_FROM = 5_000
 @click.option(
     "--increment-capacity", type=int, default=0, help="New elements of one increment; default: a hundredth of --size."
 )
+@click.option(
+    "--removals-epsilon",
+    type=float,
+    default=0.0,
+    help="ε beside that for vectors of removed elements in the increments.",
+)
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write ROC and efficiency as a PNG.")
 @options.as_json
 def plan(
@@ -62,6 +68,7 @@ def plan(
     efficiency: float | None,
     increments: int,
     increment_capacity: int,
+    removals_epsilon: float,
     plot: Path | None,
     as_json: bool,
     **promise: Any,
@@ -82,6 +89,7 @@ def plan(
         rule=Rule(rule),
         increments=increments,
         increment_size=increment_capacity,
+        removals_epsilon=removals_epsilon,
     )
     found: dict[str, Plan | PoorUtility]
     if name is not None and dimensions:

@@ -106,7 +106,16 @@ def create(
     size = max(created.declared_size or UNKNOWN_SIZE, created.privacy.min_size)
     options.warn_of_large_delta(created.privacy.delta, size)
     shown = describe(created) | {"budget_epsilon": budget.epsilon_total, "budget_delta": budget.delta_total}
-    expected = evaluate(created.encoding, PlanRequest(size, created.privacy))
+    expected = evaluate(
+        created.encoding,
+        PlanRequest(
+            size,
+            created.privacy,
+            increments=created.increments,
+            increment_size=created.increment_capacity,
+            removals_epsilon=created.removals_epsilon,
+        ),
+    )
     shown |= {name: getattr(expected, name) for name in ("true_positive_rate", "false_positive_rate", "efficiency")}
     if created.declared_size:
         shown["capacity"] = expected.capacity

@@ -16,9 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.encodings import find_encoding
-from veilset.core.encodings.generation import check_generation, for_increment, for_removals
+from veilset.core.encodings.generation import check_generation
 from veilset.core.encodings.interface import CHUNK_BYTES, Digests, Parameters
-from veilset.core.encodings.planning import MAX_INCREMENTS, UNKNOWN_SIZE, PlanRequest
+from veilset.core.encodings.planning import (
+    MAX_INCREMENTS,
+    UNKNOWN_SIZE,
+    PlanRequest,
+    for_increment,
+    for_removals,
+)
 from veilset.core.params import MAX_SIZE, PrivacyParameters, check_epsilon, check_integer
 from veilset.core.privacy.budget import charge_of, format_delta
 from veilset.core.privacy.counts import CountNoise, exact_noise
@@ -171,7 +177,9 @@ def increment_terms(description: SetDescription, base: ReleaseHeader, generation
         planned=base.planned_increments,
         removals_epsilon=removals,
         generation=generation,
-        tombstones=for_removals(base.encoding, base.privacy, removals, size=size) if removals else None,
+        tombstones=for_removals(base.encoding, base.privacy, removals, size=size, increments=base.planned_increments)
+        if removals
+        else None,
     )
 
 

@@ -12,12 +12,12 @@ from veilset.core.encodings import DEFAULT_ENCODING, find_encoding
 from veilset.core.encodings.generation import check_generation
 from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.planning import (
-    LEAST_INCREMENT,
     MAX_INCREMENTS,
     MINIMUM_EFFICIENCY,
     UNKNOWN_SIZE,
     Plan,
     PlanRequest,
+    default_increment,
     evaluate,
     objective_of,
 )
@@ -101,7 +101,7 @@ class SetRequest:
         """How many new elements an increment is made for: a hundredth of the size, at least 1000, unless given."""
         if not self.increments:
             return 0
-        return self.increment_capacity or max(LEAST_INCREMENT, -(-self.size // 100))
+        return self.increment_capacity or default_increment(self.size)
 
     @property
     def planned(self) -> tuple[int, PrivacyParameters, float]:
@@ -216,6 +216,7 @@ class Sets:
             min_efficiency=0.0 if request.allow_poor_utility else MINIMUM_EFFICIENCY,
             increments=request.increments,
             increment_size=request.increment_capacity,
+            removals_epsilon=request.removals_epsilon,
         )
         if request.dimensions:
             return evaluate(family.calibrate(privacy, request.dimensions), wanted)

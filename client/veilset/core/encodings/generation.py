@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilset.core.encodings.decoder import Decoder, Law, make_decoder
-from veilset.core.encodings.interface import Parameters, pure
-from veilset.core.encodings.planning import PlanRequest
+from veilset.core.encodings.interface import Parameters
 from veilset.core.estimates.bounded_interval import BoundedTest, Spread
 from veilset.core.estimates.results import Overlap
 from veilset.core.params import PrivacyParameters
@@ -39,25 +38,6 @@ def check_generation(encoding: Parameters, charged: PrivacyParameters) -> None:
             f"with the encoding {encoding.encoding} increments keep no promise under {charged.adjacency}, as a swap changes two "
             "of them; choose the encoding linear, or the relation add-remove",
         )
-
-
-def for_increment(base: Parameters, privacy: PrivacyParameters, *, made_for: int, size: int) -> Parameters:
-    """The parameters of an increment of ``size`` new elements, with the promise and about the rates of its base.
-
-    base: of the base release, which was ``made_for`` so many elements under ``privacy``, its ``charged`` promise. The increment
-    keeps that promise with δ = 0. Never refuses.
-    """
-    return base.resized(pure(privacy), made_for=made_for, capacity=base.capacity_for(size))
-
-
-def for_removals(base: Parameters, privacy: PrivacyParameters, removals_epsilon: float, *, size: int) -> Parameters:
-    """The parameters of an increment's second vector, of up to ``size`` removed elements; of the base's family.
-
-    privacy: the base's, of which ``removals_epsilon`` takes the place of epsilon; δ = 0. Raises PoorUtility where that is too
-    little for any answer.
-    """
-    promise = replace(pure(privacy), epsilon=removals_epsilon)
-    return type(base).plan(PlanRequest(size, promise, min_efficiency=0.0)).parameters
 
 
 def mixture_scores(scores: Sequence[ArrayLike], capacities: Sequence[int]) -> Floats:

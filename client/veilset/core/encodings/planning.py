@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilset.core.encodings.decoder import Decoder, Limits, Rule, make_decoder
 from veilset.core.encodings.interface import Parameters, pure
-from veilset.core.params import MAX_EPSILON, MAX_SIZE, PrivacyParameters, check_choice, check_integer
+from veilset.core.params import MAX_EPSILON, MAX_SIZE, PrivacyParameters, check_choice, check_epsilon, check_integer
 from veilset.core.privacy.limits import advantage_limit, attacker_accuracy_limit
 from veilset.errors import PoorUtility, must_be
 
@@ -33,6 +34,11 @@ SMALLEST_EPSILON = 1e-9
 MAX_INCREMENTS = 1000
 LEAST_INCREMENT = 1000
 _LEAST_BITS = 8
+
+
+def default_increment(size: int) -> int:
+    """How many new elements an increment is made for where nothing else is said: a hundredth of the size, at least 1000."""
+    return max(LEAST_INCREMENT, -(-size // 100))
 
 
 def rates_after(
@@ -152,6 +158,7 @@ class PlanRequest:
     rule: which readings are accepted. min_efficiency: a plan is refused below it, in [0, 1); 0 takes whatever comes.
     increments: how many releases of new elements follow; the objective is that of the answers of all together, the rates of a
     plan are those of one release. increment_size: new elements of each; 0 for a hundredth of the size, at least 1000.
+    removals_epsilon: what pays for their vectors of removed elements, 0 for none.
     """
 
     size: int
@@ -163,11 +170,14 @@ class PlanRequest:
     min_efficiency: float = MINIMUM_EFFICIENCY
     increments: int = 0
     increment_size: int = 0
+    removals_epsilon: float = 0.0
 
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1, MAX_SIZE)
         check_integer("increments", self.increments, 0, MAX_INCREMENTS)
         check_integer("increment_size", self.increment_size, 0, MAX_SIZE)
+        if self.removals_epsilon:
+            check_epsilon("removals_epsilon", self.removals_epsilon)
         check_choice("rule", self.rule, Rule)
         if self.privacy.epsilon < SMALLEST_EPSILON:
             raise must_be(
@@ -250,7 +260,7 @@ class Plan:
     """Parameters, and what they are worth for ``size`` elements.
 
     privacy: the promise as it is charged, δ = 0 where it holds so. true_positive_rate, false_positive_rate: to expect of one
-    release. increments, increment_size: as of the request.
+    release. increments, increment_size, removals_epsilon: as of the request.
     """
 
     parameters: Parameters
@@ -260,13 +270,18 @@ class Plan:
     false_positive_rate: float
     increments: int = 0
     increment_size: int = 0
+    removals_epsilon: float = 0.0
 
     def after(self, increments: int) -> GenerationRates:
         """What the answers are worth after so many increments, and the bytes of all releases so far."""
         detected, mistaken = rates_after(self.true_positive_rate, self.false_positive_rate, increments)
-        return GenerationRates(
-            increments, float(detected), float(mistaken), self.bytes + increments * self.increment_bytes
-        )
+        stays = 1.0
+        if self.removals_epsilon:
+            size = self.increment_size or default_increment(self.size)
+            removals = _plan_removals(type(self.parameters), self.privacy, self.removals_epsilon, size, self.increments)
+            stays = (1.0 - removals.false_positive_rate) ** increments
+        length = self.bytes + increments * self.increment_bytes
+        return GenerationRates(increments, stays * float(detected), stays * float(mistaken), length)
 
     @property
     def milestones(self) -> list[GenerationRates]:
@@ -277,9 +292,13 @@ class Plan:
     @property
     def increment_bytes(self) -> int:
         """Length of an increment's packed vector."""
-        size = self.increment_size or max(LEAST_INCREMENT, -(-self.size // 100))
-        capacity = self.parameters.capacity_for(size)
-        return self.parameters.resized(pure(self.privacy), made_for=self.capacity, capacity=capacity).vector_bytes
+        size = self.increment_size or default_increment(self.size)
+        made = for_increment(self.parameters, self.privacy, made_for=self.capacity, size=size).vector_bytes
+        if self.removals_epsilon:
+            made += for_removals(
+                self.parameters, self.privacy, self.removals_epsilon, size=size, increments=self.increments
+            ).vector_bytes
+        return made
 
     @property
     def advantage(self) -> float:
@@ -350,6 +369,7 @@ def evaluate(parameters: Parameters, request: PlanRequest) -> Plan:
         decoder.false_positive_rate,
         request.increments,
         request.increment_size,
+        request.removals_epsilon,
     )
 
 
@@ -362,6 +382,34 @@ def planned_decoder(parameters: Parameters, request: PlanRequest) -> Decoder:
         max_false_positive_rate=limits.max_false_positive_rate,
         min_true_positive_rate=limits.min_true_positive_rate,
     )
+
+
+def for_increment(base: Parameters, privacy: PrivacyParameters, *, made_for: int, size: int) -> Parameters:
+    """The parameters of an increment of ``size`` new elements, with the promise and about the rates of its base.
+
+    base: of the base release, which was ``made_for`` so many elements under ``privacy``, its ``charged`` promise. The increment
+    keeps that promise with δ = 0. Never refuses.
+    """
+    return base.resized(pure(privacy), made_for=made_for, capacity=base.capacity_for(size))
+
+
+def for_removals(
+    base: Parameters, privacy: PrivacyParameters, removals_epsilon: float, *, size: int, increments: int
+) -> Parameters:
+    """The parameters of an increment's second vector, of up to ``size`` removed elements; of the base's family.
+
+    privacy: the base's, of which ``removals_epsilon`` takes the place of epsilon; δ = 0. increments: how many such vectors there may
+    be, since each takes some members out of the answers by mistake.
+    """
+    return _plan_removals(type(base), privacy, removals_epsilon, size, increments).parameters
+
+
+@lru_cache(maxsize=64)
+def _plan_removals(
+    encoding: type[Parameters], privacy: PrivacyParameters, removals_epsilon: float, size: int, increments: int
+) -> Plan:
+    promise = replace(pure(privacy), epsilon=removals_epsilon)
+    return encoding.plan(PlanRequest(size, promise, min_efficiency=0.0, increments=increments))
 
 
 @dataclass(frozen=True, slots=True)
