@@ -14,6 +14,7 @@ import pytest
 import redis as redis_client
 
 import veilset as library
+from harness.hostile_redis import HostileRedis
 from harness.programs import Finished, wait_until
 from harness.redis_releases import point_at
 from harness.service_process import ServiceProcess
@@ -45,12 +46,6 @@ class Changing:
     base_bytes: int
 
 
-def downloaded(url: str) -> int:
-    """Bytes that this Redis has sent so far."""
-    with closing(redis_client.Redis.from_url(url)) as client:
-        return int(client.info("stats")["total_net_output_bytes"])
-
-
 def grow(service: ServiceProcess, encoding: str, increments: int) -> Changing:
     """Publish a base and increments, with a follower beside them; 20 elements leave each day."""
     name = f"changing-{encoding}"
@@ -58,22 +53,22 @@ def grow(service: ServiceProcess, encoding: str, increments: int) -> Changing:
     with service.connect() as connection:
         connection.create_set(
             name, size=SIZE, epsilon=8, adjacency="add-remove", encoding=encoding, calibration="worst-case",
-            increments=increments, increment_capacity=NEW, removals_epsilon=8, budget_epsilon=32,
+            increments=increments, increment_capacity=NEW, removals_epsilon=10, budget_epsilon=36,
         )  # fmt: skip
         connection.add(name, members)
         base = connection.publish(name)
         daily = []
-        with library.follow(service.redis, name, poll_seconds=3600) as follower:
+        with HostileRedis(service.redis) as line, library.follow(line.url, name, poll_seconds=3600) as follower:
             for day in range(increments):
                 new, gone = [f"new{day}-{number}" for number in range(NEW)], members[:20]
                 connection.add(name, new)
                 connection.remove(name, gone)
                 members, removed = members[20:] + new, removed + gone
-                before = downloaded(service.redis)
+                before = line.sent
                 release = connection.publish(name, increment=True)
                 wait_until(lambda sequence=release.sequence: follower.sequence == sequence)  # type: ignore[misc]
-                daily.append(downloaded(service.redis) - before)
-        assert connection.budget(name).epsilon_spent == 16
+                daily.append(line.sent - before)
+        assert connection.budget(name).epsilon_spent == 18
     return Changing(name, service, members, removed, daily, base.header.vector_bytes)
 
 

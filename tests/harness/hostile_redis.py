@@ -78,12 +78,13 @@ def trickles(begin: bytes, again: bytes, pause_seconds: float) -> Answer:
 class HostileRedis:
     """127.0.0.1:port before the real ``target`` URL, a thread a connection. A context manager.
 
-    answers: what it says in place of the real answer, by the command's name in capitals. ``asked`` counts those it gave.
+    answers: what it says in place of the real answer, by the command's name in capitals. ``asked`` counts those it gave, ``sent``
+    the bytes of real answers.
     """
 
     def __init__(self, target: str) -> None:
         self.answers: dict[str, Answer] = {}
-        self.asked = 0
+        self.asked = self.sent = 0
         self._target = ("127.0.0.1", urlsplit(target).port or 0)
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -130,4 +131,5 @@ class HostileRedis:
     def _answer(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(1 << 16):
+                self.sent += len(data)
                 client.sendall(data)

@@ -178,6 +178,11 @@ def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtili
             "attacker": f"a guess at one user's presence is right at most "
             f"{accuracy_text(chosen.privacy.epsilon, chosen.privacy.delta)} of the time",
         }
+        | (
+            {"removals": f"a removed element is answered no from the next increment on with {chosen.removal_rate:.1%}"}
+            if chosen.removals_epsilon
+            else {}
+        )
     )
     return "\n".join([head, *table, "", facts, *_notes(request, found), *_generation_notes(request, chosen)])
 

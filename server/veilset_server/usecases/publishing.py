@@ -23,7 +23,7 @@ from veilset.core.encodings.planning import (
     UNKNOWN_SIZE,
     PlanRequest,
     for_increment,
-    for_removals,
+    plan_removals,
 )
 from veilset.core.params import MAX_SIZE, PrivacyParameters, check_epsilon, check_integer
 from veilset.core.privacy.budget import charge_of, format_delta
@@ -161,7 +161,14 @@ def make_terms(description: SetDescription, request: PublishRequest, max_bits: i
     if planned:
         check_generation(encoding, charged)
     removals = description.removals_epsilon if planned else 0.0
+    _removals(type(encoding), charged, removals, description.increment_capacity, planned)  # refused now or never
     return Terms(encoding, charged, noise, encoding.capacity_for(size), counts_first, planned, removals)
+
+
+def _removals(
+    encoding: type[Parameters], privacy: PrivacyParameters, epsilon: float, size: int, increments: int
+) -> Parameters | None:
+    return plan_removals(encoding, privacy, epsilon, size=size, increments=increments).parameters if epsilon else None
 
 
 def increment_terms(description: SetDescription, base: ReleaseHeader, generation: Generation) -> Terms:
@@ -177,9 +184,7 @@ def increment_terms(description: SetDescription, base: ReleaseHeader, generation
         planned=base.planned_increments,
         removals_epsilon=removals,
         generation=generation,
-        tombstones=for_removals(base.encoding, base.privacy, removals, size=size, increments=base.planned_increments)
-        if removals
-        else None,
+        tombstones=_removals(type(base.encoding), base.privacy, removals, size, base.planned_increments),
     )
 
 

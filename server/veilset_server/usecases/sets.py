@@ -167,6 +167,7 @@ class Sets:
         check_length(plan.parameters, self._limits.max_bits)
         if request.increments:
             check_generation(plan.parameters, plan.privacy)
+            _ = plan.removal_rate  # refuses what no vector of removed elements could do
         if plan.efficiency < MINIMUM_EFFICIENCY and not request.allow_poor_utility:
             raise _poor(request, plan)
         return plan

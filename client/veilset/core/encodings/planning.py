@@ -33,6 +33,7 @@ MAX_VECTOR_BITS = 1 << 40
 SMALLEST_EPSILON = 1e-9
 MAX_INCREMENTS = 1000
 LEAST_INCREMENT = 1000
+MEMBERS_LOST = 0.01
 _LEAST_BITS = 8
 
 
@@ -278,8 +279,7 @@ class Plan:
         stays = 1.0
         if self.removals_epsilon:
             size = self.increment_size or default_increment(self.size)
-            removals = _plan_removals(type(self.parameters), self.privacy, self.removals_epsilon, size, self.increments)
-            stays = (1.0 - removals.false_positive_rate) ** increments
+            stays = (1.0 - self._removals(size).false_positive_rate) ** increments
         length = self.bytes + increments * self.increment_bytes
         return GenerationRates(increments, stays * float(detected), stays * float(mistaken), length)
 
@@ -295,10 +295,20 @@ class Plan:
         size = self.increment_size or default_increment(self.size)
         made = for_increment(self.parameters, self.privacy, made_for=self.capacity, size=size).vector_bytes
         if self.removals_epsilon:
-            made += for_removals(
-                self.parameters, self.privacy, self.removals_epsilon, size=size, increments=self.increments
-            ).vector_bytes
+            made += self._removals(size).bytes
         return made
+
+    def _removals(self, size: int) -> Plan:
+        return plan_removals(
+            type(self.parameters), self.privacy, self.removals_epsilon, size=size, increments=self.increments
+        )
+
+    @property
+    def removal_rate(self) -> float:
+        """How often a removed element is answered no because of a vector of removed elements; 0 without such."""
+        if not self.removals_epsilon:
+            return 0.0
+        return self._removals(self.increment_size or default_increment(self.size)).true_positive_rate
 
     @property
     def advantage(self) -> float:
@@ -393,23 +403,20 @@ def for_increment(base: Parameters, privacy: PrivacyParameters, *, made_for: int
     return base.resized(pure(privacy), made_for=made_for, capacity=base.capacity_for(size))
 
 
-def for_removals(
-    base: Parameters, privacy: PrivacyParameters, removals_epsilon: float, *, size: int, increments: int
-) -> Parameters:
-    """The parameters of an increment's second vector, of up to ``size`` removed elements; of the base's family.
-
-    privacy: the base's, of which ``removals_epsilon`` takes the place of epsilon; δ = 0. increments: how many such vectors there may
-    be, since each takes some members out of the answers by mistake.
-    """
-    return _plan_removals(type(base), privacy, removals_epsilon, size, increments).parameters
-
-
 @lru_cache(maxsize=64)
-def _plan_removals(
-    encoding: type[Parameters], privacy: PrivacyParameters, removals_epsilon: float, size: int, increments: int
+def plan_removals(
+    encoding: type[Parameters], privacy: PrivacyParameters, removals_epsilon: float, *, size: int, increments: int
 ) -> Plan:
+    """The plan of an increment's second vector, of up to ``size`` removed elements.
+
+    privacy: the base's, of which ``removals_epsilon`` takes the place of epsilon; δ = 0. increments: how many such vectors there
+    may be; all together they take at most 1% of the members out of the answers by mistake. Raises PoorUtility where none
+    would do.
+    """
     promise = replace(pure(privacy), epsilon=removals_epsilon)
-    return encoding.plan(PlanRequest(size, promise, min_efficiency=0.0, increments=increments))
+    objective = LargestTruePositiveRate(MEMBERS_LOST)
+    request = PlanRequest(size, promise, objective=objective, min_efficiency=0.0, increments=max(0, increments - 1))
+    return encoding.plan(request)
 
 
 @dataclass(frozen=True, slots=True)
