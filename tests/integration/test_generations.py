@@ -166,13 +166,13 @@ class Generations(RuleBasedStateMachine):
     @rule()
     def publish_base(self) -> None:
         self.number += 1
-        if not self.number > 1 or not self._holds_any():
+        if not self.sequence and not self._holds_any():
             return
         release = publish(self.desk, f"{self.number}")
         header, added, removed = shown(self.desk, release)
         assert (header.is_base, header.generation, added, removed) == (True, release.sequence, self.content, set())
         self.spent += int(EPSILON + (REMOVALS if self.removals else 0))
-        self.base, self.made = release.sequence, 0
+        self.base, self.made, self.sequence = release.sequence, 0, release.sequence
         self.released, self.gone = (set(self.content) if self.increments else None), set()
 
     def _holds_any(self) -> bool:

@@ -35,6 +35,7 @@ MAX_INCREMENTS = 1000
 LEAST_INCREMENT = 1000
 MEMBERS_LOST = 0.01
 _LEAST_BITS = 8
+_LEAST_MOST = 1 << 16  # bytes that a vector of few removed elements may take
 
 
 def default_increment(size: int) -> int:
@@ -415,7 +416,10 @@ def plan_removals(
     """
     promise = replace(pure(privacy), epsilon=removals_epsilon)
     objective = LargestTruePositiveRate(MEMBERS_LOST)
-    request = PlanRequest(size, promise, objective=objective, min_efficiency=0.0, increments=max(0, increments - 1))
+    most = max(_LEAST_MOST, DEFAULT_BITS_PER_ELEMENT // 8 * size)
+    request = PlanRequest(
+        size, promise, max_bytes=most, objective=objective, min_efficiency=0.0, increments=max(0, increments - 1)
+    )
     return encoding.plan(request)
 
 
