@@ -47,14 +47,40 @@ class LedgerCollector(Collector):
     def _read(self) -> list[GaugeMetricFamily]:
         sets = self._ledger.list_sets("", self._max_sets + 1)
         shown, more = sets[: self._max_sets], len(sets) > self._max_sets
-        newest: dict[str, StoredRelease] = {}
-        for release in self._ledger.releases_in_state(ReleaseState.PUBLISHED):  # oldest first
-            newest[release.set_name] = release
+        published = self._ledger.releases_in_state(ReleaseState.PUBLISHED)  # oldest first
+        newest = {release.set_name: release for release in published}
         pending = GaugeMetricFamily("veilset_releases_pending", "Releases that are charged and not yet in Redis.")
         pending.add_metric([], len(self._ledger.releases_in_state(ReleaseState.PENDING)))
         left_out = GaugeMetricFamily("veilset_sets_left_out", "1 if there are more sets than get lines of their own.")
         left_out.add_metric([], int(more))
-        return [*_sets(shown, newest), *self._budgets(shown), pending, left_out]
+        made = {(release.set_name, release.sequence): release for release in published}
+        return [*_sets(shown, newest), *self._generations(shown, made), *self._budgets(shown), pending, left_out]
+
+    def _generations(
+        self, shown: list[StoredSet], published: dict[tuple[str, int], StoredRelease]
+    ) -> list[GaugeMetricFamily]:
+        """Of the sets whose base release plans increments."""
+        labels = ["set"]
+        base = GaugeMetricFamily(
+            "veilset_generation", "Sequence of the base release of the set's generation.", labels=labels
+        )
+        left = GaugeMetricFamily(
+            "veilset_generation_increments_left", "Increments that may follow at no further charge.", labels=labels
+        )
+        created = GaugeMetricFamily(
+            "veilset_generation_created_timestamp_seconds", "When the base release was made.", labels=labels
+        )
+        for stored in shown:
+            name, generation = stored.description.name, self._ledger.generation(stored.set_id)
+            if generation is None:
+                continue
+            base.add_metric([name], generation.base)
+            left.add_metric([name], generation.planned - generation.made)
+            if (name, generation.base) in published:
+                with suppress(ReleaseRejected):
+                    manifest = published[name, generation.base].manifest
+                    created.add_metric([name], open_manifest(manifest).created_at_us / 1e6)
+        return [base, left, created]
 
     def _budgets(self, shown: list[StoredSet]) -> list[GaugeMetricFamily]:
         labels = ["account"]
