@@ -8,6 +8,7 @@ from contextlib import closing
 
 from veilset._reader.redis_client import connect_redis
 from veilset._reader.redis_keys import chunk, latest, manifest
+from veilset._reader.release_file import read_manifest
 from veilset._reader.sources import FileSource
 from veilset.core.release.signing import open_manifest
 from veilset_server.redis.store import RedisStore
@@ -35,10 +36,11 @@ def put(url: str, set_name: str, sequence: int, data: bytes) -> None:
 
 def put_beside(url: str, set_name: str, sequence: int, data: bytes) -> None:
     """The same, and the pointer stays."""
-    with closing(FileSource(io.BytesIO(data))) as file, closing(connect_redis(url)) as client:
-        bits = data[file.start(0) :]
-        client.set(chunk(set_name, sequence, 0), bits)
-        client.set(manifest(set_name, sequence), file.manifest(0))
+    file = io.BytesIO(data)
+    signed = read_manifest(file)
+    with closing(connect_redis(url)) as client:
+        client.set(chunk(set_name, sequence, 0), file.read())
+        client.set(manifest(set_name, sequence), signed)
 
 
 def point_at(url: str, set_name: str, pointer: bytes) -> None:

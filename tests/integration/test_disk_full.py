@@ -50,7 +50,7 @@ def test_a_compaction_that_does_not_fit_leaves_the_old_runs(state: OpenedState) 
     expected = np.unique(np.concatenate([digests_of(number, 2000) for number in range(MANY_RUNS)]))
     ballast = fill_up(state)
     os.truncate(ballast, ballast.stat().st_size - 16 * 4096)
-    with pytest.raises(StorageFull, match=r"runs/1-24\.run"):
+    with pytest.raises(StorageFull, match=r"runs/1-25\.run"):
         state.runs.compact(stored.set_id)
     assert not list((state.folder.path / "runs").iterdir())
     for _ in range(2):

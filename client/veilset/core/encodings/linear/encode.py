@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.compiled import load, read_only
+from veilset.core.compiled import kernels, read_only
 from veilset.core.encodings.interface import CHUNK_BYTES, Digests, RandomBytes
 from veilset.core.encodings.linear import plain
 from veilset.core.encodings.linear.rows import WORD_BITS, first_digest
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 COINS = 1 << 18
 """Digests whose coins are drawn together."""
+
+_SAVED_SECONDS = 2e-5
+"""What the kernels save for each column, about."""
 
 
 def encode(
@@ -96,7 +99,7 @@ class _Solver:
 
     def __init__(self, parameters: LinearParameters, random_bytes: RandomBytes, *, compiled: bool) -> None:
         self._parameters, self._random_bytes = parameters, random_bytes
-        self._kernels = load() if compiled else None
+        self._kernels = kernels(parameters.columns * _SAVED_SECONDS) if compiled else None
         self._pivots = np.zeros((parameters.section_columns, 2), dtype=np.uint64)
 
     def eliminate(self, digests: Digests) -> None:
