@@ -135,14 +135,23 @@ class Content(RuleBasedStateMachine):
 FOLDERS: list[str] = []
 
 
-@pytest.mark.timeout(900)
 def test_any_sequence_of_uploads_equals_a_plain_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_content(tmp_path, monkeypatch, 100)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_many_sequences_of_uploads_equal_a_plain_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_content(tmp_path, monkeypatch, 1000)
+
+
+def run_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
     """With folding due after every other upload, and ranges of a few digests."""
     FOLDERS[:] = [str(tmp_path)]
     monkeypatch.setattr(runs_module, "MANY_RUNS", 2)
     for module in ("fold", "run_file", "runs", "spool"):
         monkeypatch.setattr(f"veilset_server.state.{module}.LIMIT", 8)
-    Content.TestCase.settings = settings(max_examples=500, stateful_step_count=10, deadline=None)
+    Content.TestCase.settings = settings(max_examples=examples, stateful_step_count=10, deadline=None)
     case = Content.TestCase()
     case.runTest()
 
