@@ -1,4 +1,4 @@
-"""All settings of the service, as one frozen record, checked when made."""
+"""All settings of the service: one frozen record, checked when it is made. `veilset serve` derives its options from it."""
 
 from __future__ import annotations
 
@@ -9,77 +9,93 @@ from urllib.parse import urlsplit
 from veilset._service.endpoint import bare_host, is_loopback
 from veilset.core.params import MAX_BITS, MIN_BITS
 from veilset.errors import must_be
-from veilset_server.limits import Limits
+from veilset_server.limits import Limits, check_ranges, setting
 from veilset_server.principals import AuthMode
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """state: folder of ledger, runs, artefacts and key. anchor: file that remembers charges outside it (default:
-    beside it, STATE.anchor). redis: URL, or None for an embedded Valkey in the state
-    folder. tls_cert, tls_key: PEM files for TLS; client_ca: authority of the certificates that clients then have to show.
-    shutdown_delay_seconds: how long SIGTERM goes on serving once health says no. All times are seconds; max_bits caps one
-    set's vector."""
+    """Each field is an option of ``veilset serve``, with its default, help text and range."""
 
-    state: Path
-    host: str = "127.0.0.1"
-    port: int = 50051
-    redis: str | None = None
-    anchor: Path | None = None
-    embedded_port: int = 0
-    insecure: bool = False
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    client_ca: Path | None = None
-    redis_timeout_seconds: float = 10.0
-    replicas: int = 0
-    keep_releases: int = 2
-    grace_seconds: int = 600
-    reconcile_seconds: float = 10.0
-    idle_seconds: float = 60.0
-    drain_seconds: float = 10.0
-    shutdown_delay_seconds: float = 0.0
-    publish_wait_seconds: float = 30.0
-    abandoned_upload_hours: float = 24.0
-    max_bits: int = 1 << 35
-    max_sets: int = 10_000
-    workers: int = 16
-    log_level: str = "info"
-    metrics_port: int | None = None
-    metrics_host: str = "127.0.0.1"
-    metrics_max_sets: int = 200
-    otlp_endpoint: str | None = None
-    allow_core_dumps: bool = False
-    auth: str = AuthMode.AUTO
-    identities: Path | None = None
+    state: Path = setting(Path("veilset-state"), "State folder: ledger, sets, releases, signing key.", file_okay=False)
+    host: str = setting("127.0.0.1", "Address to listen on; without TLS only a loopback one.")
+    port: int = setting(50051, "gRPC port; 0 takes a free one.", 0, 65535)
+    redis: str | None = setting(
+        None,
+        "Redis or Valkey: redis://, rediss://, unix://, redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME. Default: "
+        "an embedded Valkey.",
+        metavar="URL",
+    )
+    anchor: Path | None = setting(
+        None,
+        "File that remembers charges, outside the state folder, in a folder that exists, best on another volume; default: "
+        "STATE.anchor.",
+    )
+    embedded_port: int = setting(
+        0, "Port of the embedded Valkey; default: the one it had, or a free one.", 0, 65535, show_default=False
+    )
+    tls_cert: Path | None = setting(
+        None, "Certificate chain (PEM) for TLS; read again on SIGHUP, or once it is another file."
+    )
+    tls_key: Path | None = setting(None, "Its private key (PEM).")
+    client_ca: Path | None = setting(
+        None,
+        "Authority (PEM) of clients' certificates (mTLS): every client then has to show one that it signed.",
+    )
+    insecure: bool = setting(False, "Allow plain text on an address that is not loopback.")
+    replicas: int = setting(0, "Redis replicas that must hold a release before it becomes visible.", 0, 100)
+    keep_releases: int = setting(2, "Releases of a set that stay in Redis.", 1, 1000)
+    grace_seconds: int = setting(600, "How long an older release stays for readers in mid-download.", 1, 10**7)
+    reconcile_seconds: float = setting(10.0, "How often Redis is compared with the ledger.", 0.1, 10**6)
+    idle_seconds: float = setting(60.0, "Silent upload streams end after this; they can be resumed.", 0.1, 86_400)
+    drain_seconds: float = setting(10.0, "How long SIGTERM lets calls finish.", 0, 3600)
+    shutdown_delay_seconds: float = setting(
+        0.0, "How long SIGTERM goes on serving while health says no, for a load balancer to notice.", 0, 3600
+    )
+    publish_wait_seconds: float = setting(
+        30.0,
+        "How long a publish waits for Redis to show its charged release before it answers PENDING; with Redis down beforehand "
+        "it fails at once and charges nothing.",
+        0,
+        3600,
+    )
+    redis_timeout_seconds: float = setting(
+        10.0, "How long a command may keep Redis before it counts as unavailable.", 0.1, 600
+    )
+    abandoned_upload_hours: float = setting(
+        24.0, "Unfinished uploads that nothing was sent to for so long are dropped.", 0.0001, 10**5
+    )
+    max_bits: int = setting(1 << 35, "Longest vector of a set, in bits.", MIN_BITS, MAX_BITS)
+    max_sets: int = setting(10_000, "Number of sets.", 1, 10**6)
+    workers: int = setting(16, "Calls at work at a time, and as many uploads; of one caller half.", 2, 256)
+    log_level: str = setting("info", "", choices=("debug", "info", "warning", "error"))
+    auth: str = setting(
+        AuthMode.AUTO,
+        "Whether callers show credentials; auto: once there is a token (veilset token) or --identities.",
+        choices=tuple(AuthMode),
+    )
+    identities: Path | None = setting(
+        None, "TOML file that gives names in client certificates their roles and sets; with --client-ca."
+    )
     limits: Limits = field(default_factory=Limits)
+    metrics_port: int | None = setting(
+        None, "Port for Prometheus (GET /metrics); 0 takes a free one.  [default: off]", 0, 65535
+    )
+    metrics_host: str = setting("127.0.0.1", "Address of the metrics' own listener.")
+    metrics_max_sets: int = setting(
+        200, "Sets that get metrics of their own: budget, release age and sequence.", 0, 10_000
+    )
+    otlp_endpoint: str | None = setting(
+        None,
+        "OpenTelemetry collector (OTLP over gRPC) for traces: https://host:4317; needs the extra 'tracing'.",
+        metavar="URL",
+    )
+    allow_core_dumps: bool = setting(False, "Let a crash write the process's memory, elements included, to a file.")
 
     def __post_init__(self) -> None:
         for name in ("host", "metrics_host"):  # an IPv6 address may come in brackets
             object.__setattr__(self, name, bare_host(getattr(self, name)))
-        ranges: dict[str, tuple[float, float]] = {
-            "port": (0, 65535),
-            "embedded_port": (0, 65535),
-            "redis_timeout_seconds": (0.1, 600),
-            "replicas": (0, 100),
-            "keep_releases": (1, 1000),
-            "grace_seconds": (1, 10**7),
-            "reconcile_seconds": (0.1, 10**6),
-            "idle_seconds": (0.1, 86_400),
-            "drain_seconds": (0, 3600),
-            "shutdown_delay_seconds": (0, 3600),
-            "publish_wait_seconds": (0, 3600),
-            "abandoned_upload_hours": (0.0001, 10**5),
-            "max_bits": (MIN_BITS, MAX_BITS),
-            "max_sets": (1, 10**6),
-            "workers": (2, 256),
-            "metrics_port": (0, 65535),
-            "metrics_max_sets": (0, 10_000),
-        }
-        for name, (low, high) in ranges.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise must_be(name, f"a number in [{low:g}, {high:g}]", value)
+        check_ranges(self)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise must_be("tls-key" if self.tls_key is None else "tls-cert", "given where the other of the two is")
         if self.client_ca is not None and self.tls_cert is None:

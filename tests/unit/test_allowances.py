@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import Field, fields
 from functools import partial
 
 import pytest
 
 from veilset.errors import InvalidInput, LimitExceeded
-from veilset_server.limits import RANGES, Limits
+from veilset_server.limits import Limits
 from veilset_server.rpc.allowances import (
     BYTES_IN_ALL,
     BYTES_OF_ONE,
@@ -136,10 +137,10 @@ def test_calls_a_second() -> None:
     assert refusal.value.details["setting"] == "requests_per_second_per_principal"
 
 
-@pytest.mark.parametrize("name", RANGES)
-def test_every_limit_has_a_range(name: str) -> None:
+@pytest.mark.parametrize("limit", fields(Limits), ids=lambda limit: limit.name)
+def test_every_limit_has_a_range(limit: Field[int]) -> None:
     """The error names the setting and says what would be right."""
-    low, high = RANGES[name]
+    name, (low, high) = limit.name, limit.metadata["range"]
     for value in (low - 1, high + 1, float("nan")):
         with pytest.raises(InvalidInput, match=f"^{name} must be a number in "):
             Limits(**{name: value})  # type: ignore[arg-type]

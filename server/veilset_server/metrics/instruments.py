@@ -1,8 +1,8 @@
-"""Every metric that counts or times something as it happens. What is read at scrape time is in `ledger_collector` and
-`process_collector`; deploy/METRICS.md argues for each metric why it may be told.
+"""Every metric that counts or times an event. `collectors` and `ledger_collector` read the others when Prometheus asks;
+deploy/METRICS.md says for each metric why it reveals nothing about the data.
 
-The rule: no element, batch or byte of an upload is counted and no upload is timed, since with one duplicate-free upload
-into a set each of these is its size. Labels take their values from fixed lists.
+The rule: no element, batch or byte of an upload is counted and no upload is timed, since for a set with one upload without
+duplicates each of these is its size. Labels take their values from fixed lists.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ OUTCOMES = ("charged", "repeated", "refused", "unavailable", "failed")
 
 
 class Instruments:
-    """All of them, on a registry of their own. Thread-safe, as prometheus_client's metrics are.
+    """All these metrics, in ``registry``. Thread-safe, as the metrics of prometheus_client are.
 
-    What an alert waits for is told as 0 from the start: of a series that is born at 1, Prometheus sees no increase.
-    methods: names of all that is served.
+    Series that an alert watches exist with value 0 from the start: Prometheus sees no increase in a series that begins at 1.
+    methods: names of all methods that the server serves.
     """
 
     def __init__(self, registry: CollectorRegistry, methods: Collection[str] = ()) -> None:

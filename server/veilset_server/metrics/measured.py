@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound, StorageFull, Unavailable, VeilsetError
 from veilset_server.metrics.instruments import Instruments
 from veilset_server.ports import Anchor, ReleaseStore
-from veilset_server.records import Charged, Mark, ReleaseState, StoredRelease
+from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.rpc.call import UPLOAD, Call
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.publishing import Publishing, PublishRequest
@@ -29,16 +29,16 @@ class CallMeter:
         self._instruments = instruments
 
     def started(self, call: Call) -> None:
-        """One more."""
+        """Count the call, and a stream as open."""
         self._instruments.calls_started.labels(call.label).inc()
         if call.streaming:
             self._instruments.open_streams.labels(call.label).inc()
 
     def opened(self, call: Call) -> None:
-        """Nothing to count."""
+        """A stream that was accepted is counted by its start and its end."""
 
     def ended(self, call: Call) -> None:
-        """One less. How long a stream was open tells how much came through it, so only unary calls are timed,
+        """Count the call by its status. How long a stream was open tells how much came through it, so only unary calls are timed,
         and of them those that bring no elements and wait for no set."""
         self._instruments.calls_handled.labels(call.label, call.code.name).inc()
         if call.streaming:
@@ -117,105 +117,48 @@ class MeasuredDelivery(Delivery):
 
 
 class MeasuredAnchor:
-    """An anchor that tells whether it can be written."""
+    """An anchor whose metric says whether the last write succeeded. All else is the anchor's own."""
 
     def __init__(self, anchor: Anchor, instruments: Instruments) -> None:
         self._anchor = anchor
         self._written = instruments.anchor_written
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._written.set(0)
-            raise
-        self._written.set(1)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._anchor, name)
+        return self._observed(found) if name in ("raise_to", "write") else found
 
-    @property
-    def missing(self) -> bool:
-        return self._anchor.missing
+    def _observed(self, write: Callable[..., None]) -> Callable[..., None]:
+        def observed(*arguments: Any) -> None:
+            try:
+                write(*arguments)
+            except BaseException:
+                self._written.set(0)
+                raise
+            self._written.set(1)
 
-    def read(self, set_name: str, account: str) -> Mark:
-        return self._anchor.read(set_name, account)
-
-    def charged(self) -> Charged:
-        return self._anchor.charged()
-
-    def raise_to(self, charged: Charged) -> None:
-        with self._told():
-            self._anchor.raise_to(charged)
-
-    def write(self, set_name: str, account: str, mark: Mark) -> None:
-        with self._told():
-            self._anchor.write(set_name, account, mark)
+        return observed
 
 
 class MeasuredStore:
-    """A release store that tells whether it is there. Operations are labelled by the port's method names."""
+    """A release store that counts and times its operations. They are labelled by the method names of the port."""
 
     def __init__(self, store: ReleaseStore, instruments: Instruments) -> None:
         self._store = store
         self._instruments = instruments
 
-    @contextmanager
-    def _timed(self, operation: str) -> Iterator[None]:
+    def __getattr__(self, operation: str) -> Any:
+        return partial(self._timed, operation)
+
+    def _timed(self, operation: str, *arguments: Any, **named: Any) -> Any:
         began = time.monotonic()
         try:
-            yield
+            answer = getattr(self._store, operation)(*arguments, **named)
         except Unavailable:
             self._instruments.redis_up.set(0)
             self._instruments.redis_failures.labels(operation).inc()
             raise
         else:
             self._instruments.redis_up.set(1)
+            return answer
         finally:
             self._instruments.redis_seconds.labels(operation).observe(time.monotonic() - began)
-
-    def upload(self, set_name: str, sequence: int, manifest: bytes, chunks: Iterator[bytes]) -> None:
-        with self._timed("upload"):
-            self._store.upload(set_name, sequence, manifest, chunks)
-
-    def move_pointer(self, set_name: str, sequence: int) -> None:
-        with self._timed("move_pointer"):
-            self._store.move_pointer(set_name, sequence)
-
-    def latest(self, set_name: str) -> int:
-        with self._timed("latest"):
-            return self._store.latest(set_name)
-
-    def manifest(self, set_name: str, sequence: int) -> bytes:
-        with self._timed("manifest"):
-            return self._store.manifest(set_name, sequence)
-
-    def missing_chunks(self, set_name: str, sequence: int, manifest: bytes, sizes: Sequence[int]) -> list[int]:
-        with self._timed("missing_chunks"):
-            return self._store.missing_chunks(set_name, sequence, manifest, sizes)
-
-    def changed_chunks(self, set_name: str, sequence: int, sha256: Mapping[int, bytes]) -> list[int]:
-        with self._timed("changed_chunks"):
-            return self._store.changed_chunks(set_name, sequence, sha256)
-
-    def restore(self, set_name: str, sequence: int, index: int, value: bytes) -> None:
-        with self._timed("restore"):
-            self._store.restore(set_name, sequence, index, value)
-
-    def expire(self, set_name: str, sequence: int, chunk_count: int, grace_seconds: int) -> None:
-        with self._timed("expire"):
-            self._store.expire(set_name, sequence, chunk_count, grace_seconds)
-
-    def remove(self, set_name: str, sequences: Sequence[tuple[int, int]]) -> None:
-        with self._timed("remove"):
-            self._store.remove(set_name, sequences)
-
-    def probe(self, set_name: str) -> None:
-        with self._timed("probe"):
-            self._store.probe(set_name)
-
-    def ping(self) -> None:
-        with self._timed("ping"):
-            self._store.ping()
-
-    def evicts(self) -> str:
-        with self._timed("evicts"):
-            return self._store.evicts()

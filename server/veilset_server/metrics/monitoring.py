@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from veilset._service.endpoint import is_loopback
 from veilset.errors import FailedPrecondition, NotFound, VeilsetError, must_be
@@ -117,7 +117,7 @@ class Monitoring:
             return store
         from veilset_server.metrics.measured import MeasuredStore
 
-        return MeasuredStore(store, self._instruments)
+        return cast("ReleaseStore", MeasuredStore(store, self._instruments))
 
     def anchor(self, anchor: Anchor) -> Anchor:
         """The same anchor."""
@@ -125,7 +125,7 @@ class Monitoring:
             return anchor
         from veilset_server.metrics.measured import MeasuredAnchor
 
-        return MeasuredAnchor(anchor, self._instruments)
+        return cast("Anchor", MeasuredAnchor(anchor, self._instruments))
 
     def delivery(self, *arguments: Any) -> Delivery:
         """A `Delivery` of these arguments."""
