@@ -36,21 +36,6 @@ class KeyStream(Protocol):
         """The next ``length`` bytes."""
 
 
-SpoolTrace = tuple[int, int] | None
-IdleAges = dict[tuple[int, int], tuple[float, SpoolTrace]]
-"""(set id, serial of the upload's first spool) → (seconds left alone, trace of its spools)."""
-
-
-class IdleRecord(Protocol):
-    """How long open uploads were left alone, over restarts. A help for memory: losing it only makes them stay longer."""
-
-    def read(self) -> IdleAges:
-        """What was last written; empty if there is nothing."""
-
-    def write(self, ages: IdleAges) -> None:
-        """Put ``ages`` in its place. Raises StorageFull."""
-
-
 class Anchor(Protocol):
     """A memory of charges outside the state folder, so that a restored older folder is noticed."""
 

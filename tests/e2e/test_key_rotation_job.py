@@ -18,7 +18,7 @@ from veilset.errors import ReleaseRejected
 from veilset_server.state.keys import load_or_make_keys
 
 
-def reload(service: ServiceProcess, event: str = "signing keys read anew") -> None:
+def reload(service: ServiceProcess, event: str = "signing keys read again") -> None:
     """Send SIGHUP; return once the keys were looked at."""
 
     def seen() -> int:
@@ -84,7 +84,7 @@ def test_a_damaged_key_file_changes_nothing_in_a_running_service(start_service: 
         connection.create_set("set", size=100, epsilon=1, adjacency="add-remove")
         connection.add("set", ["a"])
         path.write_bytes(content[:-20])
-        reload(service, "signing keys not read, the old ones stay")
+        reload(service, "signing keys could not be read; the old ones stay")
         assert connection.publish("set").state == "published"
     service.stop()
     assert "signing.pem" in command("serve", *("--state", service.state), "--port", 0).err.splitlines()[-1]

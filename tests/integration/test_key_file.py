@@ -117,7 +117,7 @@ def test_a_crash_leaves_the_old_keys_or_the_new_ones(
         raise Crash
 
     with monkeypatch.context() as patch:
-        owner = {"write_all": keys_module, "rename": Path}.get(step, durability)
+        owner = Path if step == "rename" else durability
         patch.setattr(owner, step, crash)
         with pytest.raises(Crash):
             rotated(tmp_path)

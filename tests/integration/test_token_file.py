@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from harness.tokens import new_token
 from veilset.errors import LimitExceeded, NotFound, StateCorrupted
 from veilset_server.principals import Principal, Role
+from veilset_server.state import durability
 from veilset_server.state import tokens as tokens_module
+from veilset_server.state.durability import json_checksum
 from veilset_server.state.tokens import FILE_NAME, TokenFile, parse_tokens
 
 
@@ -61,7 +63,7 @@ def test_a_changed_file_is_refused(content: bytes, data: st.DataObject) -> None:
 def test_other_json_is_refused(value: Any) -> None:
     """Whatever it is, also with a checksum that fits."""
     wrapped = {"version": 1, "tokens": value}
-    wrapped["sha256"] = tokens_module._checksum({"version": 1, "tokens": value})
+    wrapped["sha256"] = json_checksum({"version": 1, "tokens": value})
     for text in (json.dumps(value), json.dumps(wrapped)):
         with suppress(StateCorrupted):
             assert parse_tokens(text.encode()) == []
@@ -84,7 +86,7 @@ def test_a_field_that_no_token_has_is_refused(content: bytes, key: str, value: A
     found = json.loads(content)
     found.pop("sha256")
     found["tokens"][1][key] = value
-    found["sha256"] = tokens_module._checksum(found)
+    found["sha256"] = json_checksum(found)
     with pytest.raises(StateCorrupted):
         parse_tokens(json.dumps(found).encode())
 
@@ -115,7 +117,7 @@ def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tokens_module, "write_all", dies)
+    monkeypatch.setattr(durability, "write_all", dies)
     with pytest.raises(KeyboardInterrupt):
         new_token(tmp_path, "reader")
     assert (tmp_path / FILE_NAME).read_bytes() == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 
 from veilset.cli import options
 from veilset.cli.output import emit
-from veilset_server.cli.shared import parse_duration, state_folder
+from veilset_server.cli.shared import iso_time, parse_duration, state_folder
 from veilset_server.state.entropy import SystemClock
 from veilset_server.state.keys import SigningKey, change_keys, new_key, public_pem, read_keys, retire, rotate
 
@@ -91,10 +90,6 @@ def describe(key: SigningKey, now_us: int) -> dict[str, Any]:
         "key_id": key.key_id,
         "public_key": key.public.hex(),
         "state": key.state(now_us),
-        "active_since": _time(key.since_us),
-        "retires": _time(key.retires_us),
+        "active_since": iso_time(key.since_us),
+        "retires": iso_time(key.retires_us),
     }
-
-
-def _time(at_us: int | None) -> str | None:
-    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds") if at_us else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 
 from veilset.cli import options
 from veilset.errors import must_be
-from veilset_server.cli.shared import parse_duration, state_folder
+from veilset_server.cli.shared import iso_time, parse_duration, state_folder
 from veilset_server.principals import Role, make_principal
 from veilset_server.state.entropy import SystemClock
 from veilset_server.state.tokens import TokenFile, TokenRecord, make_token, make_token_id, token_hash
@@ -106,11 +105,7 @@ def describe(record: TokenRecord, now_us: int) -> dict[str, Any]:
         "roles": sorted(record.principal.roles),
         "sets": list(record.principal.sets),
         "state": record.state(now_us),
-        "created": _time(record.created_at_us),
-        "expires": _time(record.expires_at_us),
-        "revoked": _time(record.revoked_at_us),
+        "created": iso_time(record.created_at_us),
+        "expires": iso_time(record.expires_at_us),
+        "revoked": iso_time(record.revoked_at_us),
     }
-
-
-def _time(at_us: int | None) -> str | None:
-    return None if at_us is None else datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds")

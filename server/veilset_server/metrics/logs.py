@@ -17,6 +17,7 @@ import structlog
 
 from veilset_server.error_places import LineLimit, error_places
 from veilset_server.rpc.call import Call
+from veilset_server.rpc.serving import CallObserver
 
 LINES_A_SECOND = 20
 """Of libraries; beyond them only their number is told."""
@@ -88,8 +89,8 @@ CALL_LINES_A_SECOND = 100
 """Of failed calls; beyond them only their number is told, so that a flood of calls is no flood of lines."""
 
 
-class CallLog:
-    """A `serving.CallObserver`. Calls that change what is owed or shown, and calls that fail, at level info; all others at
+class CallLog(CallObserver):
+    """One line for a call. Calls that change what is owed or shown, and calls that fail, at level info; all others at
     debug. A failed call's line tells the error's ``reason``, one of a fixed list. No line holds a set's name, a message or
     the time that a call took: a name in a failed call is whatever its caller typed. A principal's name is the operator's own.
     """
@@ -97,14 +98,8 @@ class CallLog:
     def __init__(self) -> None:
         self._limit = LineLimit(CALL_LINES_A_SECOND, lambda calls: log.info("failed calls not logged", calls=calls))
 
-    def started(self, call: Call) -> None:
-        """Not worth a line."""
-
-    def opened(self, call: Call) -> None:
-        """Not worth a line."""
-
     def ended(self, call: Call) -> None:
-        """One line."""
+        """Write the line, unless it is a failed call beyond the limit."""
         failed = call.code is not grpc.StatusCode.OK
         if failed and not self._limit.take():
             return

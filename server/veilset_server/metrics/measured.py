@@ -12,6 +12,7 @@ from veilset_server.metrics.instruments import Instruments
 from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.rpc.call import UPLOAD, Call
+from veilset_server.rpc.serving import CallObserver
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.publishing import Publishing, PublishRequest
 from veilset_server.usecases.restoring import Reconciled
@@ -22,8 +23,8 @@ sent, also where it is one call. All other unary calls wait for a name at most, 
 for."""
 
 
-class CallMeter:
-    """A `serving.CallObserver`. The label ``method`` is one of the services' own names, or "other"."""
+class CallMeter(CallObserver):
+    """Counts calls and times some. The label ``method`` is one of the services' own names, or "other"."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -33,9 +34,6 @@ class CallMeter:
         self._instruments.calls_started.labels(call.label).inc()
         if call.streaming:
             self._instruments.open_streams.labels(call.label).inc()
-
-    def opened(self, call: Call) -> None:
-        """A stream that was accepted is counted by its start and its end."""
 
     def ended(self, call: Call) -> None:
         """Count the call by its status. How long a stream was open tells how much came through it, so only unary calls are timed,

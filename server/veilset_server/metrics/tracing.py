@@ -21,14 +21,15 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from veilset_server.rpc.call import UPLOAD, Call
+from veilset_server.rpc.serving import CallObserver
 
 KNOWN_NAMES = 10_000
 EXPORT_SECONDS = 5
 DELAY_MILLISECONDS = 1000
 
 
-class CallTracer:
-    """A `serving.CallObserver` that exports spans; a context manager that sends what is left at its end.
+class CallTracer(CallObserver):
+    """An observer that exports spans; a context manager that sends what is left at its end.
 
     endpoint: URL of an OTLP/gRPC collector, http:// for plain text.
     """
@@ -64,7 +65,7 @@ class CallTracer:
         )
 
     def opened(self, call: Call) -> None:
-        """A stream's span ends here."""
+        """End the span of a stream at its first answer."""
         self._finish(call, grpc.StatusCode.OK)
 
     def ended(self, call: Call) -> None:

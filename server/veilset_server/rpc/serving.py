@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import structlog
@@ -69,14 +69,14 @@ class InternalError(VeilsetError):
     reason = "INTERNAL"
 
 
-class CallObserver(Protocol):
-    """Sees calls; may not wait. Called from many threads; one that fails is logged, and the call goes on."""
+class CallObserver:
+    """Is notified of calls, from many threads, and may not wait. If it fails, that is logged and the call goes on."""
 
     def started(self, call: Call) -> None:
-        """A call began."""
+        """A call began; its first message was not read yet."""
 
     def opened(self, call: Call) -> None:
-        """A stream got its first answer."""
+        """A stream was answered for the first time."""
 
     def ended(self, call: Call) -> None:
         """A call ended, as its ``code`` and ``reason`` say."""

@@ -8,8 +8,6 @@ service out, whose writes would put back what the first one raised.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import threading
@@ -23,7 +21,15 @@ from typing import Any
 from veilset.core.privacy.budget import format_delta, parse_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, StorageFull, Unavailable, must_be
 from veilset_server.records import Charged, Mark
-from veilset_server.state.durability import Held, hold, new_file, read_regular, relative_name, write_all
+from veilset_server.state.durability import (
+    Held,
+    hold,
+    json_with_checksum,
+    parse_json_with_checksum,
+    read_regular,
+    relative_name,
+    write_file,
+)
 
 VERSION = 2
 LOCK_SUFFIX = ".lock"
@@ -120,7 +126,7 @@ class AnchorFile:
             return Mark(sequence, nano_epsilon, delta, operation)
 
     def charged(self) -> Charged:
-        """All that it holds."""
+        """Everything that it remembers: sequences, operations and sums spent."""
         with self._lock:
             return Charged(dict(self._sequences), dict(self._accounts), dict(self._operations))
 
@@ -149,10 +155,8 @@ class AnchorFile:
         }
         spent = {name: [nano, format_delta(delta)] for name, (nano, delta) in self._accounts.items()}
         content = {"version": VERSION, "id": self._id, "sets": sets, "accounts": spent}
-        text = json.dumps(content | {"sha256": _checksum(content)}, indent=1, sort_keys=True)
         try:
-            with new_file(self._path) as descriptor:
-                write_all(descriptor, text.encode())
+            write_file(self._path, json_with_checksum(content))
         except StorageFull:
             name = relative_name(self._path)
             raise StorageFull(f"anchor: the disk of {name} is full", file=name) from None
@@ -161,10 +165,9 @@ class AnchorFile:
 
     def _parse(self, content: bytes) -> None:
         try:
-            found = json.loads(content)
-            checksum = found.pop("sha256")
-            if found["version"] != VERSION or checksum != _checksum(found) or not _ID.fullmatch(found["id"]):
-                raise ValueError("version, checksum or id")
+            found = parse_json_with_checksum(content)
+            if found["version"] != VERSION or not _ID.fullmatch(found["id"]):
+                raise ValueError("version or id")
             self._id = found["id"]
             self._sequences, self._operations = (
                 {name: count for name, numbers in found["sets"].items() if (count := _count(numbers[kind]))}
@@ -184,11 +187,6 @@ class AnchorFile:
 def _cannot_be_written(path: Path, error: OSError) -> Unavailable:
     name = relative_name(path)
     return Unavailable(f"anchor: {name} cannot be written: {error.strerror or type(error).__name__}", file=name)
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    """A changed digit would lower a mark and be valid JSON all the same."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _count(value: Any) -> int:

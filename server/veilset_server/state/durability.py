@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import json
 import mmap
 import os
 import resource
@@ -17,9 +19,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from veilset.errors import LimitExceeded, StateCorrupted, StorageFull
+from veilset.errors import LimitExceeded, NotFound, StateCorrupted, StorageFull
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -126,6 +128,50 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def write_file(path: Path, data: bytes, *, for_service: bool = False) -> None:
+    """Put a small file in place, whole and durable, in one step. Raises StorageFull.
+
+    for_service: if root writes the file it belongs to the owner of its folder, so that the service can read it.
+    """
+    with new_file(path) as descriptor:
+        if for_service and os.geteuid() == 0:
+            owner = path.parent.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        write_all(descriptor, data)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """The block in which no other process changes files of ``folder``. Raises NotFound if there is no such folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"state: there is no folder {folder}", field="state") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def json_with_checksum(content: dict[str, Any]) -> bytes:
+    """``content`` as JSON with a SHA-256 of itself: a changed digit would be valid JSON otherwise."""
+    return json.dumps(content | {"sha256": json_checksum(content)}, indent=1, sort_keys=True).encode()
+
+
+def parse_json_with_checksum(text: bytes) -> dict[str, Any]:
+    """What `json_with_checksum` made. Raises ValueError, KeyError, TypeError, AttributeError or RecursionError otherwise."""
+    found: dict[str, Any] = json.loads(text)
+    if found.pop("sha256") != json_checksum(found):
+        raise ValueError("checksum")
+    return found
+
+
+def json_checksum(content: dict[str, Any]) -> str:
+    """SHA-256 of the content in canonical form, in hexadecimal digits."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def relative_name(path: Path) -> str:

@@ -1,7 +1,6 @@
-"""IdleRecord port: one small JSON file in the state folder. Uploads are in it by the serials of their spools only.
+"""How long open uploads received nothing, over restarts: one small JSON file. Uploads are named by the serials of their spools.
 
-It is a help for memory, nothing more: without it, abandoned uploads stay longer. So a damaged one is told in the log, and
-made anew.
+Without it abandoned uploads only stay longer, so a damaged file is logged and replaced.
 """
 
 from __future__ import annotations
@@ -12,10 +11,13 @@ from typing import Any
 
 import structlog
 
-from veilset_server.ports import IdleAges
-from veilset_server.state.durability import new_file, read_regular, write_all
+from veilset_server.state.durability import read_regular, write_file
 
 FILE_NAME = "idle.json"
+
+SpoolTrace = tuple[int, int] | None
+IdleAges = dict[tuple[int, int], tuple[float, SpoolTrace]]
+"""(set id, serial of the upload's first spool) → (seconds without a message, trace of its spools)."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,12 +41,11 @@ class IdleFile:
     def write(self, ages: IdleAges) -> None:
         """Put ``ages`` in its place, if there are or were any. Raises StorageFull."""
         if ages or self._path.exists():
-            with new_file(self._path) as descriptor:
-                write_all(descriptor, format_ages(ages))
+            write_file(self._path, format_ages(ages))
 
 
 def format_ages(ages: IdleAges) -> bytes:
-    """The file's bytes."""
+    """The file as JSON: one row for each open upload."""
     return json.dumps([[*key, *age] for key, age in ages.items()], indent=0).encode()
 
 

@@ -6,12 +6,9 @@ checksum of the rest, as explanatory text, which PEM allows outside its blocks. 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +28,7 @@ from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import MAX_SIGNATURES, key_id, sign_header
 from veilset.errors import FailedPrecondition, NotFound, StateCorrupted, must_be
 from veilset_server.ports import Clock
-from veilset_server.state.durability import new_file, read_regular, write_all
+from veilset_server.state.durability import locked_folder, read_regular, write_file
 
 MAX_OVERLAP_SECONDS = 10 * 366 * 86_400
 
@@ -52,7 +49,7 @@ class SigningKey:
         return key_id(self.public)
 
     def signs(self, now_us: int) -> bool:
-        """Whether it signs now."""
+        """Whether releases of this moment are signed with it."""
         return self.private is not None and (self.retires_us is None or now_us < self.retires_us)
 
     def state(self, now_us: int) -> str:
@@ -128,7 +125,7 @@ def load_or_make_keys(folder: Path, now_us: int, *, may_make: bool) -> list[Sign
     if not path.exists():
         if not may_make:
             raise StateCorrupted(f"{path}: missing, though the state folder is in use; restore it", file=FILE_NAME)
-        _write(path, [new_key(now_us)])
+        write_file(path, _file([new_key(now_us)]), for_service=True)
     return read_keys(folder)
 
 
@@ -154,23 +151,10 @@ def change_keys(folder: Path, change: Callable[[list[SigningKey]], list[SigningK
 
     Raises NotFound, StateCorrupted, StorageFull, and what ``change`` raises; the file is as it was then.
     """
-    with _held(folder):
+    with locked_folder(folder):
         changed = change(read_keys(folder))
-        _write(folder / FILE_NAME, changed)
+        write_file(folder / FILE_NAME, _file(changed), for_service=True)
         return changed
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"state: {folder} is no folder", field="state") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _parse(rest: bytes) -> list[SigningKey]:
@@ -206,14 +190,9 @@ def _first_line(rest: bytes) -> bytes:
     return f"veilset signing key; the rest of this file has SHA-256 {hashlib.sha256(rest).hexdigest()}".encode("ascii")
 
 
-def _write(path: Path, keys: Sequence[SigningKey]) -> None:
-    """All of it or nothing, durably, before anything is signed with it. Raises StorageFull."""
+def _file(keys: Sequence[SigningKey]) -> bytes:
     rest = b"".join(map(_entry, keys))
-    owner = path.parent.stat()
-    with new_file(path) as descriptor:
-        if os.geteuid() == 0:  # the service, which may be another user, has to be able to read it
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        write_all(descriptor, _first_line(rest) + b"\n" + rest)
+    return _first_line(rest) + b"\n" + rest
 
 
 def _entry(key: SigningKey) -> bytes:
@@ -262,9 +241,9 @@ class SigningKeys:
         try:
             found = read_keys(self._folder)
         except (NotFound, StateCorrupted, OSError) as error:
-            log.error("signing keys not read, the old ones stay", kind=type(error).__name__, why=str(error))  # noqa: TRY400 - by its name, not its trace
+            log.error("signing keys could not be read; the old ones stay", kind=type(error).__name__, why=str(error))  # noqa: TRY400 - by its name, not its trace
             return False
         self._keys = found
         now_us = self._clock.now_us()
-        log.info("signing keys read anew", keys={key.key_id: key.state(now_us) for key in found})
+        log.info("signing keys read again", keys={key.key_id: key.state(now_us) for key in found})
         return True

@@ -33,10 +33,9 @@ from veilset_server.state.durability import (
     Held,
     SpaceReserve,
     hold,
-    new_file,
     read_regular,
     sync_folder,
-    write_all,
+    write_file,
 )
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
@@ -81,8 +80,7 @@ def read_format(folder: Path) -> FolderFormat | None:
 
 def write_format(folder: Path, form: FolderFormat) -> None:
     """Put ``form`` in place, durably, in one step. Raises StorageFull."""
-    with new_file(folder / FORMAT_NAME) as descriptor:
-        write_all(descriptor, json.dumps(asdict(form)).encode("ascii") + b"\n")
+    write_file(folder / FORMAT_NAME, json.dumps(asdict(form)).encode("ascii") + b"\n")
 
 
 LOCK_NAME = "lock"
@@ -145,7 +143,7 @@ class StateFolder:
 
     @property
     def ledger_path(self) -> Path:
-        """Where the ledger is."""
+        """Path of the ledger's database."""
         return self.path / LEDGER_NAME
 
     def mark_ready(self) -> None:

@@ -7,22 +7,25 @@ checksum does not protect against people who may write to the folder: it refuses
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
-import json
-import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from veilset.errors import InvalidInput, LimitExceeded, NotFound, StateCorrupted
 from veilset_server.principals import EVERYBODY, Principal, make_principal
-from veilset_server.state.durability import FOLDER_MODE, new_file, read_regular, write_all
+from veilset_server.state.durability import (
+    FOLDER_MODE,
+    json_with_checksum,
+    locked_folder,
+    parse_json_with_checksum,
+    read_regular,
+    write_file,
+)
 
 ID_BYTES = 6
 SECRET_BYTES = 32
@@ -41,7 +44,7 @@ class TokenRecord:
     revoked_at_us: int | None = None
 
     def state(self, now_us: int) -> str:
-        """valid, expired or revoked."""
+        """One word for people and scripts: valid, expired or revoked."""
         if self.revoked_at_us is not None:
             return "revoked"
         return "expired" if self.expires_at_us is not None and self.expires_at_us <= now_us else "valid"
@@ -52,7 +55,7 @@ _NOBODY = TokenRecord("", EVERYBODY, bytes(32), 0, 0)
 
 
 def make_token_id() -> str:
-    """A fresh id."""
+    """A random id of 12 hex digits."""
     return secrets.token_hex(ID_BYTES)
 
 
@@ -100,7 +103,7 @@ _LAST_US = 253_402_300_799_000_000  # the end of the year 9999, the last that ca
 
 
 class TokenFile:
-    """The tokens file in ``folder``."""
+    """The file of tokens in the state folder ``folder``; every read sees it as it is now."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -112,7 +115,7 @@ class TokenFile:
             return parse_tokens(read_regular(self.path))
         except FileNotFoundError:
             if not self._folder.is_dir():
-                raise self._no_folder() from None
+                raise NotFound(f"state: there is no folder {self._folder}", field="state") from None
             return []
 
     def add(self, record: TokenRecord, now_us: int) -> None:
@@ -122,63 +125,39 @@ class TokenFile:
         """
         if not self._folder.exists():
             self._folder.mkdir(mode=FOLDER_MODE, parents=True)
-        with self._held():
+        with locked_folder(self._folder):
             records = self.read()
             if len(records) >= MAX_TOKENS:
                 records = [known for known in records if known.state(now_us) == "valid"]
             if len(records) >= MAX_TOKENS:
                 raise LimitExceeded(f"tokens: at most {MAX_TOKENS}; revoke some", limit=MAX_TOKENS)
-            self._write([*records, record])
+            write_file(self.path, format_tokens([*records, record]), for_service=True)
 
     def revoke(self, token_id: str, now_us: int) -> TokenRecord:
         """End a token; one that was revoked before keeps that time. Raises NotFound, StateCorrupted, StorageFull."""
-        with self._held():
+        with locked_folder(self._folder):
             records = self.read()
             for index, record in enumerate(records):
                 if record.token_id == token_id:
                     if record.revoked_at_us is None:
                         records[index] = replace(record, revoked_at_us=now_us)
-                        self._write(records)
+                        write_file(self.path, format_tokens(records), for_service=True)
                     return records[index]
         raise NotFound(f"token: no token has the id {token_id!r}", field="token_id")
 
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        try:
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        except (FileNotFoundError, NotADirectoryError):
-            raise self._no_folder() from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _no_folder(self) -> NotFound:
-        return NotFound(f"state: there is no folder {self._folder}", field="state")
-
-    def _write(self, records: list[TokenRecord]) -> None:
-        text = format_tokens(records)
-        owner = self._folder.stat()
-        with new_file(self.path) as descriptor:
-            if os.geteuid() == 0:  # the service, which is not root, has to be able to read it
-                os.fchown(descriptor, owner.st_uid, owner.st_gid)
-            write_all(descriptor, text)
-
 
 def format_tokens(records: list[TokenRecord]) -> bytes:
-    """A tokens file."""
+    """The bytes of a tokens file that holds ``records``."""
     content = {"version": VERSION, "tokens": [_to_json(record) for record in records]}
-    return json.dumps(content | {"sha256": _checksum(content)}, indent=1, sort_keys=True).encode()
+    return json_with_checksum(content)
 
 
 def parse_tokens(text: bytes) -> list[TokenRecord]:
     """The records in a tokens file. Raises StateCorrupted, never anything else."""
     try:
-        found = json.loads(text)
-        checksum = found.pop("sha256")
-        if found["version"] != VERSION or checksum != _checksum(found):
-            raise ValueError("version or checksum")
+        found = parse_json_with_checksum(text)
+        if found["version"] != VERSION:
+            raise ValueError("version")
         records = [_from_json(token) for token in found["tokens"]]
         if len({record.token_id for record in records}) != len(records):
             raise ValueError("an id twice")
@@ -237,7 +216,3 @@ def _texts(value: object) -> list[str]:
     if not isinstance(value, list):
         raise TypeError("list")
     return [_text(item) for item in value]
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

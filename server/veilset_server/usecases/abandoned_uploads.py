@@ -1,8 +1,7 @@
-"""Letting go of uploads that nobody continues.
+"""Drops uploads that were begun and never continued.
 
-How long an upload has been left alone is told in time that the service was there to take it up: by the monotonic clock, added
-up over restarts. The wall clock has no say, so one that is wrong, at a start or later, drops nothing; nor does a service that
-was down for a week.
+The age of an upload counts only time in which the service ran and could have received more: monotonic clock, added up over
+restarts. A wrong wall clock, or a service that was down for a week, drops nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from veilset_server.ports import IdleAges, IdleRecord, SpoolTrace
 from veilset_server.records import Upload, UploadState
+from veilset_server.state.idle_file import IdleAges, IdleFile, SpoolTrace
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
 
@@ -26,7 +25,7 @@ class AbandonedUploads:
         self,
         ledger: SqliteLedger,
         runs: Runs,
-        record: IdleRecord,
+        record: IdleFile,
         idle_seconds: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
