@@ -1,4 +1,4 @@
-"""Composition root: wires adapters to use cases, serves until told to stop, and lets go in order."""
+"""Composition root: builds the service from its parts, runs it until a signal stops it, and closes the parts in order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a started service tells: where producers reach it, where readers find releases, the key to pin."""
+    """Addresses of a started service for producers and for readers, and the public key that readers pin."""
 
     address: str
     redis: str

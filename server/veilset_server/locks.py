@@ -1,4 +1,4 @@
-"""A lock per key, for as long as somebody wants it.
+"""One lock for each key, kept while a thread holds it or waits for it.
 
 The order in which they are taken, so that no two threads ever wait for each other: a set's lock (by its id) first, then the
 lock of a name or of a budget account, never both of these.

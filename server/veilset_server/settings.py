@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from veilset._service.endpoint import bare_host, is_loopback
 from veilset.core.params import MAX_BITS, MIN_BITS
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 from veilset_server.limits import Limits, check_ranges, setting
 from veilset_server.principals import AuthMode
 
@@ -97,27 +97,37 @@ class Settings:
             object.__setattr__(self, name, bare_host(getattr(self, name)))
         check_ranges(self)
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise must_be("tls-key" if self.tls_key is None else "tls-cert", "given where the other of the two is")
+            missing, given = ("tls-key", "tls-cert") if self.tls_key is None else ("tls-cert", "tls-key")
+            raise InvalidInput(missing, f"{missing} is missing: {given} was given, and TLS needs both")
         if self.client_ca is not None and self.tls_cert is None:
-            raise must_be("client-ca", "used with tls-cert and tls-key", str(self.client_ca))
+            raise InvalidInput("client-ca", "client-ca needs TLS: give tls-cert and tls-key too")
         if not (self.tls_cert or self.insecure or is_loopback(self.host)):
-            raise must_be(
-                "host", "a loopback address, since traffic is plain text, or used with tls-cert, or insecure", self.host
+            raise InvalidInput(
+                "host",
+                f"host {self.host!r} can be reached by other machines, and traffic would be plain text: give tls-cert and "
+                "tls-key, or insecure, or use a loopback address",
             )
         if self.auth not in list(AuthMode):
             raise must_be("auth", f"one of {', '.join(AuthMode)}", self.auth)
         if self.identities is not None and (self.client_ca is None or self.auth == AuthMode.NONE):
-            raise must_be("identities", "used with client-ca, and not with auth none", str(self.identities))
+            raise InvalidInput("identities", "identities needs client-ca, and does not work with auth none")
         self._check_monitoring()
 
     def _check_monitoring(self) -> None:
-        """Metrics and traces name sets and tell budgets: the rule of plain text is theirs too."""
+        """Metrics and traces hold names of sets and budgets: they too leave this machine by TLS only."""
         if not (self.metrics_port is None or self.tls_cert or self.insecure or is_loopback(self.metrics_host)):
-            raise must_be("metrics_host", "a loopback address, or used with tls-cert, or insecure", self.metrics_host)
+            raise InvalidInput(
+                "metrics_host",
+                f"metrics_host {self.metrics_host!r} can be reached by other machines, and metrics would be plain text: give "
+                "tls-cert and tls-key, or insecure, or use a loopback address",
+            )
         if self.otlp_endpoint is None:
             return
         url = urlsplit(self.otlp_endpoint)
         if url.scheme not in ("http", "https") or not url.hostname or url.username or url.path.strip("/"):
             raise must_be("otlp_endpoint", "a URL such as https://host:4317")  # not shown: it may hold a password
         if url.scheme == "http" and not (self.insecure or is_loopback(url.hostname)):
-            raise must_be("otlp_endpoint", "an https:// URL unless on this machine, or used with insecure")
+            raise InvalidInput(
+                "otlp_endpoint",
+                "otlp_endpoint sends traces to another machine in plain text: use an https:// URL, or give insecure",
+            )

@@ -100,7 +100,7 @@ def test_an_anchor_that_cannot_be_written_stops_publishing(
 def test_a_deleted_set_stays_charged_though_anchor_and_state_folder_went(
     tmp_path: Path, start_service: Callable[..., ServiceProcess], start_redis: Callable[..., RedisServer]
 ) -> None:
-    """First the anchor, which is written anew from the ledger; then the state folder, which is asked for from the anchor."""
+    """First the anchor, which is rewritten from the ledger; then the state folder, which is asked for from the anchor."""
     anchor = tmp_path / "state.anchor"
     process = start_service("--redis", start_redis().url)
 

@@ -96,5 +96,5 @@ def test_identities_need_certificates(veilset_here: Callable[..., Finished], tmp
     file = tmp_path / "identities.toml"
     file.write_text(IDENTITIES)
     done = veilset_here("serve", "--state", tmp_path / "state", "--port", "0", "--identities", file)
-    assert "identities must be used with client-ca" in done.complaint()
+    assert "identities needs client-ca" in done.complaint()
     assert not (tmp_path / "state").exists()

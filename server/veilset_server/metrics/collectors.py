@@ -1,6 +1,6 @@
-"""What is read when Prometheus asks: the process, its disk, and the certificate. Nothing here may tell what was uploaded.
+"""What is read when Prometheus asks: the process, its disk, and the certificate. Nothing here depends on what was uploaded.
 
-The standard collector of prometheus_client tells too much: processor seconds grow with every hashed element, and resident
+The standard collector of prometheus_client reveals too much: processor seconds grow with every hashed element, and resident
 memory counts pages of mapped files. So memory is anonymous memory only, which does not hold vectors; there is no processor
 time; and of the disk, which fills with uploads, only whether it is nearly full.
 """
@@ -28,7 +28,7 @@ class ProcessCollector(Collector):
         self._began = time.time()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The families."""
+        """Metrics of the process and the state disk, as they are now."""
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         disk = os.statvfs(self._state)
         nearly_full = disk.f_bavail < (1 - NEARLY_FULL) * disk.f_blocks

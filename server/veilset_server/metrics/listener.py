@@ -83,7 +83,7 @@ class MetricsListener:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, in which its handshake happens too: so a silent client holds up nobody."""
+    """A thread for each connection, in which its handshake happens too: so a silent client delays no other."""
 
     daemon_threads = True
     block_on_close = False
@@ -98,7 +98,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*arguments)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Where too many are open the oldest is cut, so that a scrape is answered whoever else is there."""
+        """If too many connections are open the oldest is closed, so that a scrape is answered under any load."""
         try:
             connection = request.dup()  # of its own: under TLS another object takes ``request``'s place
         except OSError:
@@ -152,7 +152,7 @@ class _ServerV6(_Server):
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's
-        """A scrape is no event."""
+        """Scrapes are not logged."""
 
     def get_stderr(self) -> Any:
         """Where the standard library would write the texts of errors."""

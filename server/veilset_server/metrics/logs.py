@@ -20,7 +20,7 @@ from veilset_server.rpc.call import Call
 from veilset_server.rpc.serving import CallObserver
 
 LINES_A_SECOND = 20
-"""Of libraries; beyond them only their number is told."""
+"""Of libraries; lines beyond that are only counted."""
 
 
 def configure_logs(level: str = "info") -> None:
@@ -70,7 +70,7 @@ def _tell_uncaught(event: str, error: BaseException | None) -> None:
 
 
 def _tell_warning(
-    message: Warning | str,  # noqa: ARG001 - not told
+    message: Warning | str,  # noqa: ARG001 - not written to the log
     category: type[Warning],
     filename: str,
     lineno: int,
@@ -86,12 +86,12 @@ CHANGING = frozenset({"CreateSet", "DeleteSet", "PublishRelease", "RaiseBudget",
 """Methods whose calls are always logged when they succeed: who audits wants to know when these happened."""
 
 CALL_LINES_A_SECOND = 100
-"""Of failed calls; beyond them only their number is told, so that a flood of calls is no flood of lines."""
+"""Of failed calls; lines beyond that are only counted, so that many calls cannot fill the log."""
 
 
 class CallLog(CallObserver):
     """One line for a call. Calls that change what is owed or shown, and calls that fail, at level info; all others at
-    debug. A failed call's line tells the error's ``reason``, one of a fixed list. No line holds a set's name, a message or
+    debug. The line of a failed call has the error's ``reason``, one of a fixed list. No line holds a set's name, a message or
     the time that a call took: a name in a failed call is whatever its caller typed. A principal's name is the operator's own.
     """
 
@@ -103,6 +103,6 @@ class CallLog(CallObserver):
         failed = call.code is not grpc.StatusCode.OK
         if failed and not self._limit.take():
             return
-        tell = log.info if failed or call.label in CHANGING else log.debug
+        write = log.info if failed or call.label in CHANGING else log.debug
         given = {name: value for name, value in (("reason", call.reason), ("principal", call.principal.name)) if value}
-        tell("call", method=call.label, code=call.code.name, **given)
+        write("call", method=call.label, code=call.code.name, **given)

@@ -36,7 +36,7 @@ class CallMeter(CallObserver):
             self._instruments.open_streams.labels(call.label).inc()
 
     def ended(self, call: Call) -> None:
-        """Count the call by its status. How long a stream was open tells how much came through it, so only unary calls are timed,
+        """Count the call by its status. The duration of a stream shows how much was sent, so only unary calls are timed,
         and of them those that bring no elements and wait for no set."""
         self._instruments.calls_handled.labels(call.label, call.code.name).inc()
         if call.streaming:
@@ -46,15 +46,15 @@ class CallMeter(CallObserver):
 
 
 class MeasuredPublishing(Publishing):
-    """Counts what became of each publish. All refusals are one outcome: which one it was only the caller is told."""
+    """Counts the outcome of each publish. All refusals are one outcome; only the caller learns the reason."""
 
     def __init__(self, instruments: Instruments, *arguments: Any) -> None:
-        """``arguments`` are `Publishing`'s."""
+        """``arguments`` are passed on to `Publishing`."""
         super().__init__(*arguments)
         self._instruments = instruments
 
     def charge(self, request: PublishRequest) -> StoredRelease:
-        """`Publishing.charge`."""
+        """Charge as `Publishing.charge` does, and count how it ended."""
         try:
             release = super().charge(request)
         except VeilsetError as error:
@@ -67,7 +67,7 @@ class MeasuredPublishing(Publishing):
         return release
 
     def find(self, request: PublishRequest) -> StoredRelease | None:
-        """`Publishing.find`."""
+        """Find as `Publishing.find` does, and count a repeated request."""
         found = super().find(request)
         if found is not None:
             self._instruments.publishes.labels("repeated").inc()
@@ -88,7 +88,7 @@ class MeasuredDelivery(Delivery):
     """Counts the passes that compare Redis with the ledger, the keys that they restored, and damaged and lost releases."""
 
     def __init__(self, instruments: Instruments, *arguments: Any) -> None:
-        """``arguments`` are `Delivery`'s."""
+        """``arguments`` are passed on to `Delivery`."""
         super().__init__(*arguments)
         self._instruments = instruments
 
@@ -99,7 +99,7 @@ class MeasuredDelivery(Delivery):
             self._instruments.lost_releases.inc()
 
     def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> Reconciled:
-        """`Delivery.reconcile`."""
+        """Compare as `Delivery.reconcile` does, and record the result."""
         passes = self._instruments.reconciles
         try:
             done = super().reconcile(set_name, whole=whole)

@@ -1,4 +1,4 @@
-"""What watches the service: the request log always, metrics and traces where they are asked for.
+"""Observability: the request log always; metrics and traces if they are switched on.
 
 Neither prometheus_client nor OpenTelemetry is imported unless its option is given: both cost start-up time, and the second
 is an extra.
@@ -94,11 +94,11 @@ class Monitoring:
 
     @property
     def metrics_address(self) -> str | None:
-        """host:port of the metrics."""
+        """host:port of the metrics listener, or None without one."""
         return self._listener.address if self._listener is not None else None
 
     def refusing(self, set_ids: Callable[[], Collection[int]]) -> None:
-        """Tell how many of these sets, which refuse since a file of theirs is damaged, were not deleted since."""
+        """Report how many of these sets still exist; each refuses to publish because a file of it is damaged."""
         if self._instruments is not None:
             self._instruments.refusing_sets.set_function(lambda: sum(map(self._is_there, set_ids())))
 
@@ -112,7 +112,7 @@ class Monitoring:
         return True
 
     def store(self, store: ReleaseStore) -> ReleaseStore:
-        """The same store, measured where that is asked for; so the next three."""
+        """The same store, measured if metrics are on."""
         if self._instruments is None:
             return store
         from veilset_server.metrics.measured import MeasuredStore
@@ -120,7 +120,7 @@ class Monitoring:
         return cast("ReleaseStore", MeasuredStore(store, self._instruments))
 
     def anchor(self, anchor: Anchor) -> Anchor:
-        """The same anchor."""
+        """The same anchor, measured if metrics are on."""
         if self._instruments is None:
             return anchor
         from veilset_server.metrics.measured import MeasuredAnchor
@@ -128,7 +128,7 @@ class Monitoring:
         return cast("Anchor", MeasuredAnchor(anchor, self._instruments))
 
     def delivery(self, *arguments: Any) -> Delivery:
-        """A `Delivery` of these arguments."""
+        """A `Delivery` with these arguments, measured if metrics are on."""
         if self._instruments is None:
             return Delivery(*arguments)
         from veilset_server.metrics.measured import MeasuredDelivery
@@ -136,7 +136,7 @@ class Monitoring:
         return MeasuredDelivery(self._instruments, *arguments)
 
     def publishing(self, *arguments: Any) -> Publishing:
-        """A `Publishing` of these arguments."""
+        """A `Publishing` with these arguments, measured if metrics are on."""
         if self._instruments is None:
             return Publishing(*arguments)
         from veilset_server.metrics.measured import MeasuredPublishing
@@ -144,12 +144,12 @@ class Monitoring:
         return MeasuredPublishing(self._instruments, *arguments)
 
     def port_answered(self) -> None:
-        """The port answered just now."""
+        """Record the time at which the port answered."""
         if self._instruments is not None:
             self._instruments.port_answered_at.set_to_current_time()
 
     def port_lost(self, why: str) -> None:
-        """The port does not answer any more: the process ends, and the next one tells when that was."""
+        """Record that the port no longer answers, and end the process; the next one reports the time as a metric."""
         with suppress(OSError):
             self._port_lost.touch()
         end_process(why)

@@ -1,8 +1,8 @@
 """Spans of calls to an OpenTelemetry collector (extra ``tracing``). Imported only where an endpoint is given.
 
-A span tells the method, its status, and the set's name once the service has confirmed by an OK that there is such a set:
+A span holds the method, its status, and the set's name once the service has confirmed by an OK that there is such a set:
 until then the name is the caller's text and may be anything. It holds no element, no count, no message. The span of a
-stream ends with its first answer, and that of an upload has no length at all, as it would tell the upload's size.
+stream ends with its first answer, and that of an upload has no length at all, because that would reveal the upload's size.
 """
 
 from __future__ import annotations

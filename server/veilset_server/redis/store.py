@@ -48,7 +48,7 @@ class RedisStore:
         return self._connected
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections to Redis."""
         if self._connected is not None:
             self._connected.close()
 
@@ -219,7 +219,7 @@ class RedisStore:
         return hashlib.sha256(_first(self._client, keys.chunk(set_name, sequence, index), CHUNK_BYTES)).digest()
 
     def restore(self, set_name: str, sequence: int, index: int, value: bytes) -> None:
-        """Write one key again."""
+        """Write a manifest or chunk that Redis has lost."""
         with self._telling():
             self._client.set(keys.chunk(set_name, sequence, index), value)
 

@@ -69,7 +69,7 @@ class Allowances:
 
     @property
     def open_calls(self) -> int:
-        """Calls that are open now."""
+        """Number of calls that are open now."""
         return self._open_in_all
 
     @contextmanager

@@ -38,12 +38,12 @@ UPLOAD = "AddElements"
 
 
 def label_of(method: str) -> str:
-    """What observers call a method. Uploads have one name: whether one came as a stream or in one call tells about its size."""
+    """The name of a method in logs and metrics. Both ways of uploading have one name, since the choice depends on the size."""
     return UPLOAD if method == "AddBatch" else method
 
 
 class CallOver(Exception):
-    """The call has ended, by whatever side: there is nobody to answer, and nothing more to do."""
+    """The call has ended, on either side: no answer can be sent, and there is nothing more to do."""
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +77,7 @@ class Call:
     _began: float = field(default_factory=time.monotonic)
 
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the call began."""
         return time.monotonic() - self._began
 
     @property
@@ -121,7 +121,7 @@ class Call:
         return message
 
     def send(self, message: bytes) -> None:
-        """Answer. Raises CallOver."""
+        """Send one answer. Raises CallOver if the call has ended."""
         if not self.is_over:
             with self.within(
                 SEND_SECONDS, Unavailable(f"call: an answer was not read for {SEND_SECONDS:g} s", kind="IDLE")
@@ -152,7 +152,7 @@ class Call:
 
 
 def draining() -> Unavailable:
-    """What a stream is told when the service stops."""
+    """The error that ends a stream when the service stops."""
     return Unavailable("service: shutting down; resume the upload with the same upload id", kind="DRAINING")
 
 
@@ -210,7 +210,7 @@ class OpenCalls:
         self._draining = True
 
     def closed(self, seconds: float) -> bool:
-        """Wait until no call holds anything, or the time is over: gRPC does not wait for what a cut call still lets go."""
+        """Wait until no call holds anything, for ``seconds`` at most; gRPC itself does not wait for cancelled calls."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._calls, seconds)
 

@@ -123,7 +123,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What a call brings along. peer: as gRPC writes it, with the port. private: whether nobody could have listened.
+    """What a call brings along. peer: as gRPC writes it, with the port. private: whether the network could not be read by others.
 
     certificate: properties of the verified client certificate, by gRPC's names. authorization: values of that header.
     """
@@ -148,7 +148,7 @@ class Connection:
 
 
 def connection_of(context: Context) -> Connection:
-    """The connection of a call."""
+    """What a call reveals about its connection: address, encryption, certificate and token."""
     metadata = context.invocation_metadata() or ()
     encrypted = is_encrypted(context)
     return Connection(
@@ -239,7 +239,7 @@ class Credentials:
         return find_identity(self._read(self._identities), connection.certificate), "no token, certificate unknown"
 
     def _read(self, file: WatchedFile[Any]) -> Any:
-        """Fails closed: what cannot be read lets nobody in."""
+        """Fails closed: while a file cannot be read no caller is accepted."""
         try:
             return file.read()
         except (VeilsetError, OSError) as failure:
@@ -270,10 +270,9 @@ def make_credentials(settings: Settings, clock: Clock) -> Credentials:
         insecure=settings.insecure,
     )
     if not (credentials.on or settings.client_ca or settings.insecure or is_loopback(settings.host)):
-        raise must_be(
+        raise InvalidInput(
             "host",
-            "a loopback address, since callers are not asked who they are, or used with tokens (veilset token create, or "
-            "auth token), with client-ca, or insecure",
-            settings.host,
+            f"host {settings.host!r} can be reached by other machines, and callers would not be authenticated: create a token "
+            "(veilset token create), or give auth token, client-ca or insecure, or use a loopback address",
         )
     return credentials

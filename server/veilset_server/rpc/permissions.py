@@ -37,7 +37,7 @@ class Permission:
 @dataclass(frozen=True, slots=True)
 class Public:
     """A unary method that needs no credentials, and is over in no time. Its message is not read, and it is answered as for an
-    empty one. reason: why it tells nobody anything."""
+    empty one. reason: why its answer reveals nothing."""
 
     reason: str
     roles: frozenset[Role] = field(default_factory=frozenset)
@@ -62,8 +62,8 @@ PERMISSIONS: Mapping[str, Permission | Public] = {
     f"{_OWN}RaiseBudget": _may(sets=("account",)),
     f"{_OWN}ConfirmLoss": _may(sets=("set_name",)),
     f"{_OWN}ReconcileReleases": _may(sets=("set_name",), everything_if_empty=True),
-    "/grpc.health.v1.Health/Check": Public("probes bring no credentials; it tells that the service runs"),
-    "/grpc.health.v1.Health/Watch": _may(PRODUCER, PUBLISHER, READER),  # stays open: not for strangers
+    "/grpc.health.v1.Health/Check": Public("probes bring no credentials; the answer says only that the service runs"),
+    "/grpc.health.v1.Health/Watch": _may(PRODUCER, PUBLISHER, READER),  # it stays open, so it needs credentials
     "/grpc.health.v1.Health/List": _may(PRODUCER, PUBLISHER, READER),  # newer releases of gRPC have it
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _may(PRODUCER, PUBLISHER, READER),
 }
@@ -73,7 +73,9 @@ def permission(method: str) -> Permission | Public:
     """The entry of a method's full name. Raises PermissionDenied if it has none."""
     found = PERMISSIONS.get(method)
     if found is None:
-        raise PermissionDenied("permission: nobody may call this method; the service has no rule for it")
+        raise PermissionDenied(
+            "permission: this method has no entry in the table of permissions, so no caller may use it"
+        )
     return found
 
 

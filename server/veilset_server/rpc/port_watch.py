@@ -1,5 +1,5 @@
-"""Whether the port answers, asked from inside by real connections. Where it does not, the process ends, so that whatever runs it
-starts it anew: a service whose port is closed and whose metrics still answer is one that nobody mends.
+"""Checks from inside, by real connections, that the port answers. If it does not, the process ends, so that its supervisor
+restarts it: while metrics still answer, a closed port would go unnoticed.
 """
 
 from __future__ import annotations

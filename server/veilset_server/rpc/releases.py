@@ -27,14 +27,14 @@ class PendingReleases:
         self._turns = KeyedLocks()
 
     def deliver(self, release: StoredRelease, seconds: float, call: Call) -> StoredRelease:
-        """The release as readers see it, or as it is once Redis did not take it for so long, or needs somebody to act."""
+        """The release once readers can see it; still pending if Redis did not accept it in time or needs an operator."""
         if release.state is not ReleaseState.PENDING:
             return release
         until = time.monotonic() + seconds
         try:
             with self._turns.within(release.set_name, seconds):
                 self._deliver(release, call)
-        except StoreMisconfigured:  # charged all the same, but nothing to wait for: somebody has to act first
+        except StoreMisconfigured:  # charged all the same, but waiting is no use: an operator has to act first
             self._worker.wake()
             return self._look(release)
         except (Unavailable, StorageFull, TimeoutError):  # it is charged: whatever delays it, the answer is the release

@@ -68,7 +68,7 @@ class ServerCertificates:
         except InvalidInput as error:
             log.error("new certificate refused, the old one stays", field=error.field, why=error.message)  # noqa: TRY400 - by its name, not its trace
             return False
-        log.info("certificate read anew")
+        log.info("certificate read again")
         return True
 
     def _read(self) -> grpc.ServerCertificateConfiguration:

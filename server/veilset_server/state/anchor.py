@@ -1,6 +1,6 @@
 """Anchor port: one small JSON file on a path outside the state folder, best on another volume.
 
-It holds what every release header tells anyway: sequences and sums spent, and beside them each set's operation number. It is
+It holds what every release header shows anyway: sequences and sums spent, and beside them each set's operation number. It is
 never lowered; a file that cannot be read is refused, since guessing would defeat it. It bears a random id, which the ledger
 holds too, so that the anchor of another state folder is not taken for this one's. A lock on a file beside it keeps a second
 service out, whose writes would put back what the first one raised.
@@ -43,7 +43,7 @@ def open_anchor(path: Path, state: Path) -> Iterator[AnchorFile]:
     A symbolic link is followed and stays. Raises InvalidInput naming ``anchor`` (its folder does not exist, or is in the state
     folder; it is no regular file), FailedPrecondition (another service holds it), Unavailable (its folder cannot be written)
     and StateCorrupted. A folder is not made here: one that is missing is mostly a volume that is not mounted, and an anchor
-    begun anew forgets.
+    begun again has forgotten all charges.
     """
     try:
         target = path.resolve()
@@ -115,7 +115,7 @@ class AnchorFile:
         elif self._id != anchor_id:
             raise FailedPrecondition(
                 f"anchor: {self._path} belongs to another state folder; name this one's own with --anchor. If that is lost and "
-                "this state folder is the newest there is, name a path where no file is: it is then written anew from the ledger"
+                "this state folder is the newest there is, name a path where no file is: it is then rewritten from the ledger"
             )
 
     def read(self, set_name: str, account: str) -> Mark:
@@ -179,7 +179,7 @@ class AnchorFile:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidInput):
             raise StateCorrupted(
                 f"{self._path}: not an anchor of this version. Move it away only if the state folder is the newest there is, "
-                "never after a restore; it is then written anew from the ledger",
+                "never after a restore; it is then rewritten from the ledger",
                 file=self._path.name,
             ) from None
 

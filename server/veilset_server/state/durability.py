@@ -48,7 +48,7 @@ def sync_file(descriptor: int, name: str) -> None:
 
 def start_writing(descriptor: int, offset: int, length: int) -> None:
     """Have the system begin to write that part of the file to disk, so that `sync_file` has less to wait for. A hint: it
-    promises nothing, and whatever fails meanwhile is told by the next fsync."""
+    promises nothing, and a failure is reported by the next fsync."""
     with suppress(OSError):  # pages that are still to be written are written, not dropped
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
@@ -175,7 +175,7 @@ def json_checksum(content: dict[str, Any]) -> str:
 
 
 def relative_name(path: Path) -> str:
-    """The file's name with its folder's, as messages tell it: enough to find it, without the server's own path."""
+    """The file's name with its folder's, as messages show it: enough to find it, without the server's own path."""
     return f"{path.parent.name}/{path.name}"
 
 
@@ -184,7 +184,7 @@ MAX_BYTES = 1 << 28
 
 
 class Held(Exception):
-    """Another process has the lock. pid: its id in decimal, or "" if the file does not tell."""
+    """Another process has the lock. pid: its id in decimal, or "" if the file does not hold one."""
 
     def __init__(self, pid: str) -> None:
         super().__init__(f"process {pid}" if pid else "another process")

@@ -15,14 +15,14 @@ _ZEROS = bytes(1 << 20)
 
 
 class OsEntropy:
-    """Entropy port."""
+    """Random numbers from the operating system; the entropy of every release."""
 
     def seed32(self) -> int:
         """A uniform 32-bit integer."""
         return int.from_bytes(os.urandom(4), "little")
 
     def keystream(self) -> AesKeyStream:
-        """A fresh stream."""
+        """A new stream with a key of its own."""
         return AesKeyStream()
 
 
@@ -39,7 +39,7 @@ class AesKeyStream:
 
 
 class SystemClock:
-    """Clock port."""
+    """The wall clock of this machine."""
 
     def now_us(self) -> int:
         """Microseconds since the Unix epoch."""

@@ -85,7 +85,7 @@ def rotate(keys: Sequence[SigningKey], added: SigningKey, now_us: int, overlap_s
 def retire(keys: Sequence[SigningKey], named: str, now_us: int) -> list[SigningKey]:
     """``keys`` with the one of that id retired at once and its private half destroyed.
 
-    Raises NotFound; FailedPrecondition for the newest, which takes its place from nobody: rotate with no overlap instead.
+    Raises NotFound; FailedPrecondition for the newest, since nothing would replace it: rotate with overlap 0 instead.
     """
     if named not in {key.key_id for key in keys}:
         raise NotFound(f"keys: no key has the id {named!r}", field="key_id")

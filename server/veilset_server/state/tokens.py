@@ -78,7 +78,7 @@ class TokenBook:
     def find(self, token: str, now_us: int) -> TokenRecord | None:
         """The valid token's record, or None.
 
-        Whatever the text, it is hashed and compared at full length: the time tells nothing of how much of a secret is right.
+        Whatever the text, it is hashed and compared at full length: so the time does not depend on how much of a secret is right.
         """
         match = TOKEN.fullmatch(token)
         record = self._records.get(match.group(1) if match else "", _NOBODY)
@@ -119,7 +119,7 @@ class TokenFile:
             return []
 
     def add(self, record: TokenRecord, now_us: int) -> None:
-        """Keep one more; makes folder and file if needed. A full file lets go of tokens that ended.
+        """Keep one more; makes folder and file if needed. A full file drops tokens that are no longer valid.
 
         Raises LimitExceeded, StateCorrupted, StorageFull.
         """
@@ -163,7 +163,7 @@ def parse_tokens(text: bytes) -> list[TokenRecord]:
             raise ValueError("an id twice")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidInput):
         raise StateCorrupted(
-            f"{FILE_NAME}: damaged, or of a later version; restore it, or remove it and make all tokens anew",
+            f"{FILE_NAME}: damaged, or of a later version; restore it, or remove it and create all tokens again",
             file=FILE_NAME,
         ) from None
     return records
