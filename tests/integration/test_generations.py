@@ -50,22 +50,28 @@ EVERY = np.array([digest(number) for number in range(UNIVERSE)], dtype=np.uint64
 
 def make_set(desk: Desk, increments: int = 3, removals: float = REMOVALS, days: int = 0, budget: int = 10_000) -> None:
     """A set whose releases show exactly what they hold."""
-    description = SetDescription(
+    encoding = LinearParameters.calibrate(PRIVACY, {"columns": 512, "planes": 32})
+    described = replace(
+        describe(PRIVACY, encoding, UNIVERSE), increments=increments, removals_epsilon=removals, expire_days=days
+    )
+    desk.ledger.create_set(described, budget * NANO, Fraction(0), MAX_SETS)
+
+
+def describe(privacy: PrivacyParameters, encoding: Parameters, size: int) -> SetDescription:
+    """A set for ``size`` elements in a base and in each of three increments."""
+    return SetDescription(
         name="set",
         hashing=HashParameters(seed=1),
-        encoding=LinearParameters.calibrate(PRIVACY, {"columns": 512, "planes": 32}),
-        privacy=PRIVACY,
+        encoding=encoding,
+        privacy=privacy,
         normalization=Normalization.NONE,
         account="set",
         created_at_us=0,
-        declared_size=UNIVERSE,
+        declared_size=size,
         shared_seed=False,
-        increments=increments,
-        increment_capacity=UNIVERSE,
-        removals_epsilon=removals,
-        expire_days=days,
+        increments=3,
+        increment_capacity=size,
     )
-    desk.ledger.create_set(description, budget * NANO, Fraction(0), MAX_SETS)
 
 
 @pytest.fixture
