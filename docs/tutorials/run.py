@@ -1,6 +1,6 @@
 """Runs a tutorial: the Python blocks of its page, in order, against a service started for it.
 
-    python docs/tutorials/run.py anonymous_login partner_overlap exclusion_list
+    python docs/tutorials/run.py anonymous_login partner_overlap exclusion_list changing_list
 
 Each writes its figure to docs/tutorials/figures (or to the folder of --figures).
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PAGES = ("anonymous_login", "partner_overlap", "exclusion_list")
+PAGES = ("anonymous_login", "partner_overlap", "exclusion_list", "changing_list")
 
 
 def code(page: str) -> str:
