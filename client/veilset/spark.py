@@ -22,7 +22,7 @@ from veilset.core.elements.hashing import digests
 from veilset.core.elements.keys import check_key
 from veilset.core.params import Operation, check_choice
 from veilset.core.release import wire
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,10 +69,12 @@ def upload_column(
         quoted = "`" + column.replace("`", "``") + "`"
         rows = dataframe.select(quoted).mapInArrow(task, SCHEMA).collect()
         if nulls := sum(row.nulls for row in rows):
-            raise must_be("column", f"without nulls, of which there are {nulls}; drop or fill them")
+            raise InvalidInput("column", f"column holds {nulls} nulls; drop or fill them")
         invalid = sum(row.invalid for row in rows)
         if invalid and not skip_invalid:
-            raise must_be("column", f"of elements only, and {invalid} values are none under this set's normalization")
+            raise InvalidInput(
+                "column", f"column holds {invalid} values that are no elements under this set's normalization"
+            )
         parts = [UploadPart(row.part, row.elements, bytes(row.checksum)) for row in rows if row.elements]
         return replace(connection.finish_upload(chosen, set_name, parts, upload_id=task.upload_id), invalid=invalid)
 

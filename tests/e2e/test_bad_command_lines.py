@@ -108,7 +108,7 @@ BAD_LINES = {
     "a delimiter of two": BadLine(("add", "{set}", "{csv}", "--column", "1", "--delimiter", "ab"), USAGE, "--delimiter"),
     "a header of lines": BadLine(("add", "{set}", "{list}", "--header"), USAGE, "header"),
     "a name without a header": BadLine(("add", "{set}", "{csv}", "--column", "id", "--no-header"), USAGE, "column"),
-    "a release of no other set": BadLine(("overlap", "{set}", "--with-release", "{list}"), USAGE, "with must be given"),
+    "a release of no other set": BadLine(("overlap", "{set}", "--with-release", "{list}"), USAGE, "with is needed"),
     "a threshold out of range": BadLine(("query", "{set}", "x", "--threshold-fpr", "2"), USAGE, "--threshold-fpr"),
     "an upload id that is no text": BadLine(("add", "{set}", "{list}", "--upload-id", b"\xff"), USAGE, "--upload-id"),
     "no service there": BadLine(("sets", "--server", "127.0.0.1:{port}"), FAILED, "cannot reach"),

@@ -54,7 +54,7 @@ def test_a_secret_in_the_environment_is_for_keyed_sets_only(
     del settings["VEILSET_KEY_FILE"]
     for step in (("add", keyed, tmp_path / "list.txt"), ("query", keyed, "one")):
         complaint = veilset_here(*step, settings=settings).complaint()
-        assert complaint.startswith("--key-file (VEILSET_KEY_FILE) must be given"), complaint
+        assert complaint.startswith("--key-file (VEILSET_KEY_FILE) is needed"), complaint
 
 
 def test_an_upload_that_never_began_has_nothing_to_resume(veilset_here: Here, tmp_path: Path) -> None:
@@ -73,23 +73,23 @@ def test_the_redis_url_may_stand_in_a_file(service: ServiceProcess, veilset_here
         assert "Redis: unavailable" in done.complaint()
         assert "hush" not in done.err
         both = veilset_here(*command, "--redis-file", path, "--redis", service.redis)
-        assert both.complaint() == "redis-file must be absent where --redis is given"
+        assert both.complaint() == "redis-file and --redis exclude each other; give one of them"
         overridden = veilset_here(*command, "--redis-file", path, settings={"VEILSET_REDIS": service.redis})
         assert "unavailable" in overridden.complaint(), "the command line goes before the environment"
-        assert "readable" in veilset_here(*command, "--redis-file", tmp_path / "none").complaint()
+        assert "cannot be read" in veilset_here(*command, "--redis-file", tmp_path / "none").complaint()
 
 
 def test_the_services_redis_url_is_read_as_a_readers_is(veilset_here: Here, tmp_path: Path) -> None:
     """Whatever is wrong with the file is told in one line, which does not show what is in it."""
     path, state = tmp_path / "url", tmp_path / "state"
     serve = ("serve", "--state", state, "--port", "0", "--redis-file", path)
-    assert "redis-file must be a readable file" in veilset_here(*serve).complaint()
+    assert "redis-file cannot be read" in veilset_here(*serve).complaint()
     path.write_bytes(b"redis://:hush\xff@127.0.0.1:1\n")
     not_text = veilset_here(*serve)
-    assert "redis-file must be a readable file" in not_text.complaint()
+    assert "redis-file cannot be read" in not_text.complaint()
     path.write_text("redis://127.0.0.1:1\n")
     both = veilset_here(*serve, "--redis", "redis://127.0.0.1:2")
-    assert both.complaint() == "redis-file must be absent where --redis is given"
+    assert both.complaint() == "redis-file and --redis exclude each other; give one of them"
     assert not state.exists()
     for content in ("\n", "redis://u:hush@127.0.0.1:port\n"):
         path.write_text(content)
@@ -143,5 +143,5 @@ def test_a_closed_connection_says_so(service: ServiceProcess) -> None:
 
 def test_what_is_no_view_is_not_compared() -> None:
     """Such as the name of one."""
-    with pytest.raises(InvalidInput, match=r"^other must be a View"):
+    with pytest.raises(InvalidInput, match=r"^other is a str; give a View"):
         release_view(["a"], FilterParameters(1024, 1), 4.0).compare("theirs")  # type: ignore[arg-type]

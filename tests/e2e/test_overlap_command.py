@@ -112,14 +112,17 @@ def test_two_sets_in_one_redis(service: ServiceProcess, set_name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "files must be given, or --with OTHER_SET"),
-        (("list.txt", "--with", "partner"), "but not both"),
-        (("list.txt", "--with-sequence", "3"), "with must be given, and name the other set, where"),
-        (("--with", "partner", "--column", "a"), "files must be given where options for files are"),
-        (("--with", "partner"), "with-redis must be a URL, or --with-release FILE, as SET comes from a file"),
-        (("--with", "partner", "--with-release", "a", "--with-redis", "redis://b"), "with-redis must be absent"),
+        ((), "files and --with OTHER_SET exclude each other"),
+        (("list.txt", "--with", "partner"), "exclude each other"),
+        (("list.txt", "--with-sequence", "3"), "with is needed: name the other set"),
+        (("--with", "partner", "--column", "a"), "files are needed with options for files"),
+        (("--with", "partner"), "with-redis is needed, or --with-release FILE, since SET comes from a file"),
+        (
+            ("--with", "partner", "--with-release", "a", "--with-redis", "redis://b"),
+            "with-redis and --with-release exclude each other",
+        ),
         (("list.txt", "--confidence", "1"), "confidence must be a number in (0, 1)"),
-        (("nowhere.txt",), "file must be readable"),
+        (("nowhere.txt",), "nowhere.txt cannot be read"),
     ],
 )
 def test_what_does_not_fit_is_refused(

@@ -92,12 +92,12 @@ def test_a_wrong_secret_is_told_everywhere(
     told = (key_check(right), key_check(wrong))
     with service.connect() as connection:
         common = {"size": 5000, "epsilon": 6.0, "adjacency": "add-remove", "seed": 7, "bits": 40_000, "hashes": 1}
-        with pytest.raises(InvalidInput, match="key_check must be given with scheme blake2b-1"):
+        with pytest.raises(InvalidInput, match="key_check is needed with scheme blake2b-1"):
             connection.create_set(set_name, scheme="blake2b-1", **common)  # type: ignore[arg-type]
         connection.create_set(set_name, scheme="blake2b-1", key=right, **common)  # type: ignore[arg-type]
         connection.create_set(f"{set_name}-2", scheme="blake2b-1", key=wrong, **common)  # type: ignore[arg-type]
         for key, error in ((wrong, WrongKey), (None, InvalidInput)):
-            with pytest.raises(error, match=r"^key (must be|is not)"):
+            with pytest.raises(error, match=r"^key (must be|is needed|is not)"):
                 connection.add(set_name, OURS, key=key, upload_id="once")
         assert connection.add(set_name, OURS, key=right, upload_id="once").elements == len(OURS)
         spec = library.Spec.plan(size=5000, epsilon=6, adjacency="add-remove", scheme="blake2b-1", key=right)
@@ -141,14 +141,14 @@ def test_a_spec_takes_the_place_of_options(
     create = ("create", set_name, "--server", service.address)
     for option, value in (("--epsilon", "6"), ("--seed", "1"), ("--max-bytes", "8M"), ("--scheme", "mmh3-1")):
         complaint = veilset_here(*create, "--spec", spec, option, value).complaint()
-        assert complaint.startswith(f"{option.removeprefix('--')} must be absent where --spec is given")
+        assert complaint.startswith(f"{option.removeprefix('--')} and --spec exclude each other")
     assert (
         "Missing option '--epsilon'" in veilset_here(*create, "--size", "5000", "--adjacency", "add-remove").complaint()
     )
     assert "Missing option '--epsilon'" in veilset_here(*create).complaint()
     assert veilset_here(*create, "--spec", tmp_path / "none.toml").complaint().startswith("spec ")
     spec.write_text(spec.read_text().replace("bits = ", "bots = "))
-    assert veilset_here(*create, "--spec", spec).complaint().startswith("spec must be without 'bots'")
+    assert veilset_here(*create, "--spec", spec).complaint().startswith("spec has the field 'bots'")
     assert veilset_here("spec", "show", spec).code == 2
 
 

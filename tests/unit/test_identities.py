@@ -54,7 +54,7 @@ def test_an_empty_file_is_one_that_knows_nobody() -> None:
         (("certificate = ", "certificates = "), "entry 1 must be a table of certificate, name, roles, sets"),
         (("URI:", "IP:"), "entry 1: certificate must be one of URI, DNS, EMAIL, CN"),
         (("URI:spiffe://example.org/crm", "URI:"), "entry 1: certificate must be"),
-        (("URI:spiffe://example.org/crm", "CN:ops"), "entry 2: certificate must be named once only"),
+        (("URI:spiffe://example.org/crm", "CN:ops"), "entry 2: certificate CN:ops is in an earlier entry too"),
         (('"producer"', '"owner"'), "entry 1: role must be"),
         (('["producer"]', "[]"), "entry 1: role must be"),
         (('["producer"]', '"producer"'), "entry 1: roles must be a list"),

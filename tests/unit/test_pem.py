@@ -38,8 +38,8 @@ FAULTS: dict[str, tuple[Callable[[Certificates, Authority], object], str, str]] 
     ),
     "a cut key": (lambda pair, ca: pair.key.write_bytes(pair.key.read_bytes()[:99]), "key", "PEM"),
     "exchanged": (lambda pair, ca: pair.key.write_bytes(pair.certificate.read_bytes()), "key", "PEM"),
-    "an encrypted key": (lambda pair, ca: _encrypt(pair), "key", "not encrypted"),
-    "another's key": (lambda pair, ca: pair.key.write_bytes(ca.issue("other").key.read_bytes()), "key", "of the cert"),
+    "an encrypted key": (lambda pair, ca: _encrypt(pair), "key", "is encrypted"),
+    "another's key": (lambda pair, ca: pair.key.write_bytes(ca.issue("other").key.read_bytes()), "key", "to the cert"),
     "an expired certificate": (
         lambda pair, ca: ca.issue(age=timedelta(days=2), lifetime=timedelta(days=1)),
         "cert",

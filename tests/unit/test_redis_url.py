@@ -83,7 +83,7 @@ def test_an_unsupported_option_is_refused_by_name(option: str) -> None:
         ("ssl_cert_reqs=maybe", "required, optional, none"),
         ("ssl_check_hostname=1", "true, false"),
         ("ssl_cert_reqs=none&ssl_cert_reqs=none", "once"),
-        ("ssl_ca_certs={0}/missing.pem", "readable file"),
+        ("ssl_ca_certs={0}/missing.pem", "cannot be read"),
         ("ssl_ca_certs={0}/garbage.pem", "certificates"),
         ("ssl_ca_certs={0}/client.key", "certificates"),
         ("ssl_keyfile={0}/client.key", "beside ssl_certfile"),

@@ -44,7 +44,7 @@ def test_what_is_no_secret_is_refused(veilset_here: Run, tmp_path: Path, content
     (tmp_path / "secret").write_bytes(content)
     complaint = veilset_here("secret", "check", tmp_path / "secret").complaint()
     assert complaint == "key must be 16 to 64 secret bytes"
-    assert "key-file must be a readable file" in veilset_here("secret", "check", tmp_path / "none").complaint()
+    assert "key-file cannot be read" in veilset_here("secret", "check", tmp_path / "none").complaint()
 
 
 def test_a_keyed_spec_needs_a_secret(veilset_here: Run, tmp_path: Path) -> None:
@@ -62,7 +62,9 @@ def test_a_keyed_spec_needs_a_secret(veilset_here: Run, tmp_path: Path) -> None:
         "add-remove",
     )
     complaint = veilset_here(*create, "--scheme", "blake2b-1").complaint()
-    assert complaint == "key-file must be given with scheme blake2b-1: only its check value is kept"
+    assert (
+        complaint == "key-file is needed with scheme blake2b-1; the service receives only a check value of the secret"
+    )
     assert not (tmp_path / "keyed.toml").exists()
     named = {"VEILSET_KEY_FILE": str(tmp_path / "secret")}
     assert veilset_here(*create, "--json", settings=named).json()["key_check"] == ""

@@ -131,7 +131,7 @@ def test_two_secrets_are_not_compared() -> None:
     shape = replace(SHAPE, scheme=HashScheme.BLAKE2B)
     keys = [bytes([number]) * 32 for number in (1, 2)]
     left, right = (release_view(MEMBERS, shape, 6.0, key=key) for key in keys)
-    with pytest.raises(InvalidInput, match="key must be the same secret"):
+    with pytest.raises(InvalidInput, match="key differs between the two releases"):
         left.compare(right)
     same = release_bytes(OWN, shape, 6.0, key=keys[0])
     for key in (keys[0], None):

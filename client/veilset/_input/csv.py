@@ -22,7 +22,7 @@ from veilset._input import text
 from veilset._input.text import CARRIAGE_RETURN, LINE_FEED, LONGEST_LINE, Tally
 from veilset._input.unpacking import Opened
 from veilset.core.elements.packed import Origin, PackedElements, find_byte
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 _QUOTE = 34
 _UNQUOTED = "for a file without quoting give --no-quotes"
@@ -62,7 +62,7 @@ class _Asked:
 
 def _asked(column: str | None, header: bool | None) -> _Asked:
     if column is None:
-        raise must_be("column", "given for a CSV file: a name from its header, or a number from 1")
+        raise InvalidInput("column", "column is needed for a CSV file: give a name from its header, or a number from 1")
     if not (column.isascii() and column.isdigit()):
         if header is False:
             raise must_be("column", "a number from 1 with --no-header", column)

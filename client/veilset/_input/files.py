@@ -11,7 +11,7 @@ from veilset._input.tables import read_table
 from veilset._input.text import Tally, check_encoding, read_lines
 from veilset._input.unpacking import Opened, opened
 from veilset.core.elements.packed import PackedElements, PackedStream
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 FORMATS = ("lines", "csv", "parquet", "arrow")
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
@@ -101,11 +101,11 @@ def _check_used(chosen: str, form: FileForm, name: str) -> None:
     }
     for option, there in given.items():
         if there and chosen != "csv":
-            raise must_be(option, f"absent for {name}, which is read as {chosen}: it is for CSV")
+            raise InvalidInput(option, f"{option} applies to CSV only, and {name} is read as {chosen}; leave it out")
     if form.encoding is not None and chosen not in ("csv", "lines"):
-        raise must_be("encoding", f"absent for {name}, which is {chosen}: it is for text")
+        raise InvalidInput("encoding", f"encoding applies to text only, and {name} is {chosen}; leave it out")
     if form.column is not None and chosen == "lines":
-        raise must_be("column", f"absent for {name}, which is read as lines: it is for tables")
+        raise InvalidInput("column", f"column applies to tables only, and {name} is read as lines; leave it out")
 
 
 def _count_null_like(block: PackedElements) -> int:

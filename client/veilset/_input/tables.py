@@ -15,7 +15,7 @@ from veilset._input.csv import find_column
 from veilset._input.expansion import Malformed, check_messages, check_pages
 from veilset._input.text import Tally
 from veilset.core.elements.packed import Origin, PackedElements
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 _ROWS = 1 << 13
 """Rows of a Parquet file decoded at a time."""
@@ -33,7 +33,9 @@ def read_table(path: str, kind: str, column: str | None, tally: Tally) -> Iterat
         what = f"lines or CSV, unless you pip install 'veilset[parquet]': {path} is {kind}"
         raise must_be("file", what) from None
     if column is None:
-        raise must_be("column", f"given for {path}, which is {kind}")
+        raise InvalidInput(
+            "column", f"column is needed for {path}, which is {kind}: give the name of one of its columns"
+        )
     read = _parquet if kind == "parquet" else _arrow
     before = 0
     try:

@@ -124,7 +124,7 @@ def check_text(block: bytes, name: str, first: int, *, whole: bool = True) -> No
         return
     if (position := block.find(_MARK)) >= 0:
         where = f"{name}, line {line_at(data, position, first)}"
-        raise must_be("file", f"without byte order marks but at its very beginning: {where} has one (U+FEFF)")
+        raise InvalidInput("file", f"file has a byte order mark (U+FEFF) inside its text: {where}; remove it")
     try:
         block.decode()
     except UnicodeDecodeError as error:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -93,7 +93,7 @@ def opened(path: str, encoding: str | None = None) -> Iterator[Opened]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise must_be("file", f"a whole file, not a cut or damaged one: {path} ({_reason(error)})") from None
     except OSError as error:
-        raise must_be("file", f"readable: {path}: {error.strerror or _reason(error)}") from None
+        raise InvalidInput("file", f"file {path} cannot be read: {error.strerror or _reason(error)}") from None
 
 
 def _needs_less_memory(path: str) -> str:
@@ -111,7 +111,7 @@ def _open(path: str) -> Iterator[BinaryIO]:
             yield file
         return
     if sys.stdin is None:
-        raise must_be("file", "named: standard input is closed")
+        raise InvalidInput("file", "file - means standard input, which is closed; give the path of a file")
     try:
         descriptor = sys.stdin.fileno()
     except (ValueError, OSError):  # replaced, as tests of the command line do

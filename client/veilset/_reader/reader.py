@@ -13,7 +13,7 @@ from veilset._reader.sources import is_url, open_file
 from veilset._reader.view import View, make_view
 from veilset._service.spec import Spec
 from veilset.core.encodings.decoder import Rule
-from veilset.errors import must_be
+from veilset.errors import InvalidInput
 
 __all__ = ["View", "open_view"]
 
@@ -54,11 +54,13 @@ def open_view(
     }
     if is_url(target):
         if set_name is None:
-            raise must_be("set_name", "given with a Redis URL")
+            raise InvalidInput("set_name", "set_name is needed with a Redis URL")
         found = SetReleases(set_name, demands, cache_dir).find(str(target), sequence)
     else:
         if cache_dir is not None:
-            raise must_be("cache_dir", "absent where a file is opened")
+            raise InvalidInput(
+                "cache_dir", "cache_dir applies to releases from Redis only, and a file is opened; leave it out"
+            )
         with closing(open_file(target)) as source:
             found = Found(fetch_generation(source, sequence or source.latest(), demands))
     return view_of(found, key, decision)

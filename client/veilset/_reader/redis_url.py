@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
 
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 SCHEMES = (
     "redis",
@@ -164,7 +164,7 @@ def _check_files(options: dict[str, str]) -> None:
     """Else a service would try for ever with files that cannot work."""
     for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
         if name in options and not os.access(options[name], os.R_OK):
-            raise must_be("redis", f"a URL whose {name} is a readable file", options[name])
+            raise InvalidInput("redis", f"redis names a file in {name} that cannot be read: {options[name]}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authorities, certificate, key = (options.get(name) for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"))
     if authorities is not None:

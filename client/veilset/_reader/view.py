@@ -32,7 +32,7 @@ from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
 from veilset.core.privacy.limits import true_positive_limit
 from veilset.core.privacy.statement import Statement, make_statement
 from veilset.core.release.header import ReleaseHeader, split_chunks
-from veilset.errors import InvalidInput, PoorUtility, Unsupported, VeilsetError, must_be
+from veilset.errors import InvalidInput, PoorUtility, Unsupported, VeilsetError
 
 BATCH = columns.BATCH
 
@@ -198,7 +198,7 @@ class View(Answers):
         the encoding does not show it; InvalidInput if both are one release, whose noise would pass for agreement.
         """
         if not isinstance(other, View):
-            raise must_be("other", "a View, as veilset.open gives it", type(other).__name__)
+            raise InvalidInput("other", f"other is a {type(other).__name__}; give a View, the result of veilset.open")
         for view in (self, other):
             if len(view.parts) > 1:
                 base = view.header.generation
@@ -208,7 +208,7 @@ class View(Answers):
                 )
         check_comparable(self.header, other.header)
         if None not in (self._key, other._key) and self._key != other._key:
-            raise must_be("key", "the same secret for both releases")
+            raise InvalidInput("key", "key differs between the two releases; open both with the same secret")
         return self._encoding.compare((self._vector, other._vector), other.header.encoding, confidence)
 
     def _deciding(self, max_false_positive_rate: float | None) -> View:

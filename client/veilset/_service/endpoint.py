@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from veilset._input.small_files import read_small
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 TLS_PREFIX = "tls://"
 _DNS_PREFIX = "dns:///"
@@ -71,15 +71,16 @@ def make_endpoint(
     cert = cert or variables.get("VEILSET_CERT_FILE") or None
     key = key or variables.get("VEILSET_CERT_KEY_FILE") or None
     if (cert is None) != (key is None):
-        raise must_be("key" if key is None else "cert", "given where the other of cert and key is")
+        missing = "key" if key is None else "cert"
+        raise InvalidInput(missing, f"{missing} is missing: a client certificate needs both cert and key")
     address = target.removeprefix(TLS_PREFIX)
     host, port = _host_and_port(address, target)
     tls = target.startswith(TLS_PREFIX) or ca is not None or cert is not None
     if not (tls or insecure or is_loopback(host)):
-        raise must_be(
+        raise InvalidInput(
             "server",
-            "reached by TLS (tls://host:port, or a ca) since it is not this machine, or used with insecure",
-            target,
+            f"server {target} is another machine, and the connection would not be encrypted; use TLS "
+            "(tls://host:port, or a ca), or allow plain text with insecure",
         )
     return Endpoint(
         address,
@@ -157,7 +158,9 @@ def read_token(path: FileName) -> str:
         token = read_small(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise must_be("token-file", f"a readable file that holds a token ({reason})") from None
+        raise InvalidInput(
+            "token-file", f"token-file cannot be read ({reason}); give a file that holds a token"
+        ) from None
     if not token:
-        raise must_be("token-file", "a file that holds a token, not an empty one")
+        raise InvalidInput("token-file", "token-file is empty; give a file that holds a token")
     return token

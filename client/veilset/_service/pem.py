@@ -13,7 +13,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from veilset._input.small_files import read_small
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 
 def read_authorities(field: str, path: Path) -> bytes:
@@ -36,16 +36,18 @@ def read_pair(
     try:
         public = load_pem_private_key(secret, password=None).public_key()
     except TypeError:
-        raise must_be(key_field, "a private key that is not encrypted", str(key)) from None
+        raise InvalidInput(
+            key_field, f"{key_field} {key} is encrypted; give a private key without a passphrase"
+        ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise must_be(key_field, "a private key in PEM form", str(key)) from None
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if public.public_bytes(*form) != own.public_key().public_bytes(*form):
-        raise must_be(key_field, f"the private key of the certificate in {cert}", str(key))
+        raise InvalidInput(key_field, f"{key_field} {key} does not belong to the certificate in {cert}")
     now = now or datetime.now(UTC)
     if not own.not_valid_before_utc <= now <= own.not_valid_after_utc:
         span = f"{own.not_valid_before_utc:%Y-%m-%d %H:%M} to {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-        raise must_be(cert_field, f"a certificate that is valid now, not one for {span}", str(cert))
+        raise InvalidInput(cert_field, f"{cert_field} {cert} is not valid now, only from {span}")
     return chain, secret
 
 
@@ -53,7 +55,7 @@ def _read(field: str, path: Path) -> bytes:
     try:
         return read_small(path)
     except OSError as error:
-        raise must_be(field, f"a readable PEM file ({error.strerror})", str(path)) from None
+        raise InvalidInput(field, f"{field} {path} cannot be read: {error.strerror}") from None
 
 
 def _certificates(field: str, path: Path, content: bytes) -> list[x509.Certificate]:

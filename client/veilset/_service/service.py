@@ -329,7 +329,7 @@ class Service:
         check_integer("part", part, 1, MAX_PART)
         upload_id = options.get("upload_id")
         if not upload_id:
-            raise must_be("upload_id", "given for a part: the one of the whole upload")
+            raise InvalidInput("upload_id", "upload_id is needed for a part: give the id of the whole upload")
         self._check_open()
         upload = self._stream(_opening(operation, name, upload_id, part), _batches(elements), options)
         upload.run(options.get("retry_seconds"))

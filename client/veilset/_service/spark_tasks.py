@@ -14,7 +14,7 @@ from veilset._service.channel import open_channel
 from veilset._service.endpoint import Endpoint
 from veilset._service.upload import Upload, UploadPart
 from veilset.core.params import MAX_PART, HashParameters, Normalization
-from veilset.errors import OutOfSequence, UploadMismatch, VeilsetError, must_be
+from veilset.errors import InvalidInput, OutOfSequence, UploadMismatch, VeilsetError
 from veilset.jitter import jitter
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
@@ -61,7 +61,7 @@ class UploadPartition:
     def upload(self, part: int, batches: Iterable[RecordBatch]) -> RecordBatch:
         """The row of SCHEMA of one partition. Raises what an upload raises."""
         if part > MAX_PART:
-            raise must_be("dataframe", f"of at most {MAX_PART} partitions; coalesce it")
+            raise InvalidInput("dataframe", f"dataframe has more than {MAX_PART} partitions; coalesce it")
         nulls, valid, invalid = 0, 0, InvalidElements(skip=True)
         with DistinctDigests() as distinct:
             for batch in batches:

@@ -52,7 +52,10 @@ class Spec:
             raise must_be("min_size", f"at most size ({self.size})", self.privacy.min_size)
         keyed = self.hashing.scheme is HashScheme.BLAKE2B
         if keyed != bool(self.hashing.key_check):
-            raise must_be("key_check", f"{'given' if keyed else 'absent'} with scheme {self.hashing.scheme}")
+            raise InvalidInput(
+                "key_check",
+                f"key_check {'is needed' if keyed else 'does not belong'} with scheme {self.hashing.scheme}",
+            )
 
     @classmethod
     def plan(
@@ -102,7 +105,7 @@ class Spec:
         try:
             return _from_fields(fields)
         except InvalidInput as error:
-            raise must_be(f"spec.{error.field}", error.allowed) from None
+            raise InvalidInput(f"spec.{error.field}", f"spec.{error.message}", allowed=error.allowed) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Spec:
@@ -178,6 +181,6 @@ def _from_fields(fields: dict[str, Any]) -> Spec:
     for other in ENCODINGS.values():
         for name in other.DIMENSIONS:
             if name in fields and name not in dimensions:
-                raise must_be(name, f"absent with encoding {family.encoding}")
+                raise InvalidInput(name, f"{name} does not belong to encoding {family.encoding}; leave it out")
     hashing = HashParameters(scheme, fields["seed"], fields.get("key_check", ""))
     return Spec(fields["size"], hashing, family.calibrate(privacy, dimensions), privacy, profile)

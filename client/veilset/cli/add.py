@@ -16,7 +16,7 @@ from veilset.cli.output import emit, progress
 from veilset.cli.server import Server
 from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.params import Operation
-from veilset.errors import Unavailable, must_be
+from veilset.errors import InvalidInput, Unavailable
 
 _FILES = """
     Files have one element a line, or a column; gzip, bzip2, xz and zstd are unpacked; - is standard input. Elements are
@@ -35,7 +35,9 @@ def _some(elements: PackedStream) -> PackedStream:
             empty = False
             yield block
         if empty:
-            raise must_be("files", "of at least one element: this would empty the set; --allow-empty does so")
+            raise InvalidInput(
+                "files", "files hold no element, and replace would empty the set; --allow-empty permits it"
+            )
 
     return PackedStream(blocks)
 

@@ -9,7 +9,7 @@ import click
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.server import Server
-from veilset.errors import must_be
+from veilset.errors import InvalidInput
 
 
 @click.command("budget", short_help="Show or raise a privacy budget.")
@@ -31,7 +31,7 @@ def budget(
 ) -> None:
     """Show what the budget account of SET was given, has spent and has left; or raise it."""
     if bool(set_name) == bool(account):
-        raise must_be("account", "given, or SET, but not both")
+        raise InvalidInput("account", "account and SET exclude each other; give exactly one of them")
     with server.connect() as service:
         found = service.budget(set_name, account=account)
         if raise_epsilon or raise_delta is not None:

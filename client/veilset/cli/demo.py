@@ -24,7 +24,7 @@ from veilset.cli import options
 from veilset.cli.output import emit
 from veilset.core.encodings import ENCODINGS
 from veilset.core.estimates.intervals import binomial_interval
-from veilset.errors import VeilsetError, must_be
+from veilset.errors import InvalidInput, VeilsetError, must_be
 
 SET = "demo"
 """And the name of the encoding behind a hyphen: demo-bloom, demo-linear."""
@@ -128,7 +128,9 @@ def read_lists(path: str | None) -> Lists:
         try:
             from MailChecker import MailChecker
         except ImportError:
-            raise must_be("file", "given, or pip install mailchecker for a real list") from None
+            raise InvalidInput(
+                "file", "file is needed, since mailchecker is not installed; give a list, or pip install mailchecker"
+            ) from None
         found = sorted(domain.encode() for domain in MailChecker.blacklist)
         origin = "disposable e-mail domains of the package mailchecker (MIT licence)"
     if len(found) < 2 * HELD_OUT_EVERY:

@@ -18,7 +18,7 @@ from veilset.cli.source import Source, source, warn_if_useless
 from veilset.core.estimates.bounded_interval import confidence_text, finite_or_none
 from veilset.core.estimates.results import SizeEstimate
 from veilset.core.release.signing import key_id
-from veilset.errors import InvalidInput, ReleaseRejected, must_be
+from veilset.errors import InvalidInput, ReleaseRejected
 
 
 @click.command("inspect", short_help="Show what a release says of itself.")
@@ -78,7 +78,7 @@ def verify(source: Source, as_json: bool) -> None:
     shows nothing.
     """
     if not source.public_keys:
-        raise must_be("public-key", "given: the key that the service printed when it started")
+        raise InvalidInput("public-key", "public-key is needed: give the key that the service printed when it started")
     header = source.open().header
     try:
         header.encoding.check(header.privacy)

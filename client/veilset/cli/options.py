@@ -17,7 +17,7 @@ from veilset.core.elements.keys import AmbientKey
 from veilset.core.encodings import ENCODINGS
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization
 from veilset.core.privacy.limits import delta_is_large
-from veilset.errors import must_be
+from veilset.errors import InvalidInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -69,14 +69,16 @@ def read_redis(url: str | None, path: Path | None) -> str | None:
         name for name in ("redis", "redis_file") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     if len(given) == 2:
-        raise must_be("redis-file", "absent where --redis is given")
+        raise InvalidInput("redis-file", "redis-file and --redis exclude each other; give one of them")
     if path is None or given == ["redis"]:
         return url
     try:
         return read_small(path).decode().strip() if given or url is None else url
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise must_be("redis-file", f"a readable file that holds a URL ({reason})") from None
+        raise InvalidInput(
+            "redis-file", f"redis-file cannot be read ({reason}); give a file that holds a URL"
+        ) from None
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -157,7 +159,10 @@ def take_dimensions(encoding: str | None, parameters: dict[str, Any]) -> tuple[s
         encoding = named[0]
     for name in named:
         if name != encoding:
-            raise must_be(next(iter(given[name])), f"absent: it is of the encoding {name}")
+            raise InvalidInput(
+                option := next(iter(given[name])),
+                f"{option} belongs to the encoding {name}; leave it out, or choose {name}",
+            )
     return encoding, given.get(encoding or "", {})
 
 
@@ -179,7 +184,7 @@ def read_key(path: Path | None) -> bytes | None:
         key = read_small(path).removesuffix(b"\n")
         return key if _key_is_explicit() else AmbientKey(key)
     except OSError as error:
-        raise must_be("key-file", f"a readable file ({error.strerror})") from None
+        raise InvalidInput("key-file", f"key-file cannot be read: {error.strerror}") from None
 
 
 def _key_is_explicit() -> bool:
@@ -192,10 +197,15 @@ def read_key_of(scheme: str, path: Path | None, *, required: bool = True) -> byt
     name the file for the keyed sets among many)."""
     if scheme != HashScheme.BLAKE2B:
         if path is not None and _key_is_explicit():
-            raise must_be("key-file", f"absent with scheme {scheme}, which takes no secret")
+            raise InvalidInput(
+                "key-file", f"key-file does not belong with scheme {scheme}, which takes no secret; leave it out"
+            )
         return None
     if path is None and required:
-        raise must_be("key-file", f"given with scheme {scheme}: only its check value is kept")
+        raise InvalidInput(
+            "key-file",
+            f"key-file is needed with scheme {scheme}; the service receives only a check value of the secret",
+        )
     return read_key(path)
 
 

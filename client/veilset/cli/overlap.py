@@ -18,7 +18,7 @@ from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source
 from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.estimates.bounded_interval import Estimate, confidence_text, finite_or_none
-from veilset.errors import ReleaseRejected, must_be
+from veilset.errors import InvalidInput, ReleaseRejected
 
 
 @click.command("overlap", short_help="Estimate what a list or two sets have in common.")
@@ -54,11 +54,13 @@ def overlap(
     end of a size ("high": null), and not what is in common.
     """
     if other_set is None and any(other.values()):
-        raise must_be("with", "given, and name the other set, where its release, Redis, sequence or public key is")
+        raise InvalidInput(
+            "with", "with is needed: name the other set, since its release, Redis, sequence or public key is given"
+        )
     if bool(files) == (other_set is not None):
-        raise must_be("files", "given, or --with OTHER_SET, but not both")
+        raise InvalidInput("files", "files and --with OTHER_SET exclude each other; give exactly one of them")
     if other_set is not None and (form != FileForm() or skip_invalid):
-        raise must_be("files", "given where options for files are, such as --format or --column")
+        raise InvalidInput("files", "files are needed with options for files, such as --format or --column")
     if other_set is None:
         tally, invalid = Tally(), InvalidElements(skip=skip_invalid)
         elements, view = read_files(files, form, tally), source.open()
@@ -90,9 +92,9 @@ def _partner(
     """Where the other release is."""
     target = with_release or with_redis or own.target
     if with_release and with_redis:
-        raise must_be("with-redis", "absent where --with-release is given")
+        raise InvalidInput("with-redis", "with-redis and --with-release exclude each other; give one of them")
     if with_release is None and "://" not in target:
-        raise must_be("with-redis", "a URL, or --with-release FILE, as SET comes from a file")
+        raise InvalidInput("with-redis", "with-redis is needed, or --with-release FILE, since SET comes from a file")
     return replace(
         own,
         set_name=set_name,

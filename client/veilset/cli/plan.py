@@ -26,7 +26,7 @@ from veilset.core.encodings.planning import (
 )
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.core.privacy.statement import accuracy_text
-from veilset.errors import PoorUtility, must_be
+from veilset.errors import InvalidInput, PoorUtility
 
 _NEARLY = 0.9
 _WORTH = 0.9
@@ -119,7 +119,7 @@ def _objective(min_tpr: float | None, max_fpr: float | None, efficiency: float |
     if efficiency is not None:
         given.append(SmallestVector(efficiency))
     if len(given) > 1:
-        raise must_be("min-tpr", "given without max-fpr and efficiency: only one of the three")
+        raise InvalidInput("min-tpr", "min-tpr, max-fpr and efficiency exclude each other; give one of them")
     return given[0] if given else LargestAdvantage()
 
 

@@ -98,9 +98,9 @@ def query(
     --column that is a number means a CSV file without a header, unless --header is given.
     """
     if not elements and not files:
-        raise must_be("elements", "given as arguments or by --from FILE")
+        raise InvalidInput("elements", "elements are needed, as arguments or by --from FILE")
     if follow and remote:
-        raise must_be("remote", "absent with --follow")
+        raise InvalidInput("remote", "remote and --follow exclude each other; give one of them")
     extras = _extras(scores, posterior)
     tally, invalid = Tally(), InvalidElements(skip=True)
     asked = chain(
@@ -175,7 +175,10 @@ def _ask(
 
 def _write(at_once: bool) -> Callable[[str], None]:
     if sys.stdout is None:
-        raise must_be("output", "open: standard output is closed; --summary or a file takes the answers")
+        raise InvalidInput(
+            "output",
+            "output cannot be written, since standard output is closed; redirect it to a file, or use --summary",
+        )
 
     def write(text: str) -> None:
         sys.stdout.write(text)

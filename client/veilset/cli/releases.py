@@ -15,7 +15,7 @@ from veilset.cli.output import EXIT_FAILED, EXIT_PENDING, complain, emit, lines
 from veilset.cli.server import Server
 from veilset.core.privacy.budget import amount_text
 from veilset.core.privacy.statement import make_statement
-from veilset.errors import must_be
+from veilset.errors import InvalidInput
 
 
 @click.command("publish", short_help="Publish a noisy release.")
@@ -146,7 +146,7 @@ def fetch(
 
     redis = options.read_redis(redis, redis_file)
     if redis is None:
-        raise must_be("redis", "given, by --redis URL or VEILSET_REDIS")
+        raise InvalidInput("redis", "redis is needed: give --redis URL or set VEILSET_REDIS")
     view = open_view(redis, set_name, sequence=sequence, public_keys=public_keys)
     view.save(output)
     shown = {"set": set_name, "sequence": view.header.sequence, "file": str(output), "bytes": output.stat().st_size}

@@ -26,7 +26,7 @@ from veilset.cli.options import (
     set_name,
     spec_file,
 )
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -60,13 +60,18 @@ class Source:
     def remote(self, **decision: Any) -> RemoteView:
         """Ask it where it is; arguments as `veilset.remote`. Raises InvalidInput where other options do not go with that."""
         if self.cache_dir is not None:
-            raise must_be("cache-dir", "absent with --remote, which keeps nothing")
+            raise InvalidInput(
+                "cache-dir", "cache-dir and --remote exclude each other, since --remote keeps nothing; give one of them"
+            )
         return remote(self._url("remote"), self.set_name, sequence=self.sequence, **self._demands, **decision)
 
     def follow(self, **decision: Any) -> Follower:
         """Follow the set; arguments as `veilset.follow`. Raises InvalidInput where other options do not go with that."""
         if self.sequence:
-            raise must_be("sequence", "absent with --follow, which goes from release to release")
+            raise InvalidInput(
+                "sequence",
+                "sequence and --follow exclude each other, since --follow reads each new release; give one of them",
+            )
         return follow(self._url("follow"), self.set_name, cache_dir=self.cache_dir, **self._demands, **decision)
 
     @property
@@ -80,7 +85,10 @@ class Source:
 
     def _url(self, option: str) -> str:
         if not is_url(self.target):
-            raise must_be("redis", f"given, and --release not, with --{option}")
+            raise InvalidInput(
+                "redis",
+                f"redis is needed with --{option}, which does not work on a file; give --redis in place of --release",
+            )
         return self.target
 
 
@@ -111,7 +119,10 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
         redis = read_redis(redis, redis_file)
         target = release or redis
         if target is None:
-            raise must_be("redis", "given, by --redis URL or VEILSET_REDIS, or a saved release by --release FILE")
+            raise InvalidInput(
+                "redis",
+                "redis is needed: give --redis URL or set VEILSET_REDIS, or open a saved release by --release FILE",
+            )
         if release is None and "://" not in target:  # else it would be taken for a file
             raise must_be("redis", "a URL such as redis://127.0.0.1:6379/0")
         spec = Spec.load(spec_file) if spec_file is not None else None

@@ -14,7 +14,7 @@ from veilset.cli.output import emit, lines
 from veilset.core.encodings import DEFAULT_ENCODING, ENCODINGS
 from veilset.core.encodings.planning import Plan, PlanRequest, evaluate
 from veilset.core.params import Calibration
-from veilset.errors import must_be
+from veilset.errors import InvalidInput
 
 FIXED = (
     "epsilon",
@@ -95,7 +95,10 @@ def read_agreed(context: click.Context, path: Path | None) -> Spec | None:
         return None
     for name in FIXED:
         if context.get_parameter_source(name) in _GIVEN:
-            raise must_be(name.replace("_", "-"), "absent where --spec is given, as the spec says it")
+            raise InvalidInput(
+                option := name.replace("_", "-"),
+                f"{option} and --spec exclude each other, since the spec fixes it; leave it out",
+            )
     return Spec.load(path)
 
 

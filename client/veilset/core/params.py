@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 MAX_EPSILON = 64.0
 MAX_BUDGET_EPSILON = 1e6
@@ -121,7 +121,7 @@ def check_choice(field: str, value: str | None, choices: type[Choice]) -> Choice
 def check_key_check(value: str, scheme: HashScheme) -> str:
     """Return a check value if it is "" or, with a keyed scheme, 16 lower-case hexadecimal digits; else raise InvalidInput."""
     if value and scheme is not HashScheme.BLAKE2B:
-        raise must_be("key_check", f"absent with scheme {scheme}")
+        raise InvalidInput("key_check", f"key_check does not belong with scheme {scheme}; leave it out")
     if not isinstance(value, str) or (value and not _KEY_CHECK.fullmatch(value)):
         raise must_be("key_check", f"{2 * KEY_CHECK_BYTES} lower-case hexadecimal digits")
     return value

@@ -85,7 +85,10 @@ def parse_identities(text: bytes) -> Identities:
     for number, entry in enumerate(entries, start=1):
         certificate, principal = _identity(f"identities: entry {number}", entry)
         if certificate in identities:
-            raise must_be(f"identities: entry {number}: certificate", "named once only", certificate)
+            raise InvalidInput(
+                f"identities: entry {number}: certificate",
+                f"identities: entry {number}: certificate {certificate} is in an earlier entry too",
+            )
         identities[certificate] = principal
     return identities
 
@@ -105,7 +108,7 @@ def _identity(where: str, entry: object) -> tuple[str, Principal]:
     try:
         return certificate, make_principal(name, roles, sets)
     except InvalidInput as error:
-        raise must_be(f"{where}: {error.field}", error.allowed) from None
+        raise InvalidInput(f"{where}: {error.field}", f"{where}: {error.message}", allowed=error.allowed) from None
 
 
 def find_identity(identities: Identities, certificate: Mapping[str, Iterable[bytes]]) -> Principal | None:

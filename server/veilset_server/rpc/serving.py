@@ -17,7 +17,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
-from veilset.errors import LimitExceeded, PermissionDenied, Unavailable, VeilsetError, must_be
+from veilset.errors import InvalidInput, LimitExceeded, PermissionDenied, Unavailable, VeilsetError, must_be
 from veilset_server.error_places import error_places
 from veilset_server.limits import exceeded
 from veilset_server.rpc.allowances import PUBLIC_CALLS, Allowances
@@ -288,7 +288,7 @@ def _check_parts(message: Message) -> None:
 def _only(messages: Iterator[Message]) -> Message:
     message = next(messages, None)
     if message is None:
-        raise must_be("message", "given: the call ended without one")
+        raise InvalidInput("message", "message is missing: the call ended without one")
     return message
 
 

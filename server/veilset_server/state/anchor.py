@@ -51,10 +51,12 @@ def open_anchor(path: Path, state: Path) -> Iterator[AnchorFile]:
         raise must_be("anchor", "a path whose links lead to a file", str(path)) from None
     folder = target.parent
     if not folder.is_dir():
-        raise must_be("anchor", "in a folder that exists; is its volume mounted?", str(path))
+        raise InvalidInput("anchor", f"anchor {path} is in a folder that does not exist; is its volume mounted?")
     kept = state.stat()
     if any(os.path.samestat(above.stat(), kept) for above in (folder, *folder.parents)):
-        raise must_be("anchor", "outside the state folder, or every backup would hold it too", str(path))
+        raise InvalidInput(
+            "anchor", f"anchor {path} is in the state folder; put it outside, or every backup holds it too"
+        )
     if target.exists() and not target.is_file():
         raise must_be("anchor", "a regular file, or a path where none is yet", str(path))
     descriptor = _hold(target)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from veilset.core.params import MAX_BUDGET_EPSILON, check_name
 from veilset.core.privacy.budget import charge_delta, to_nano_epsilon
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 from veilset_server.ports import Clock
 from veilset_server.records import Account
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
@@ -24,7 +24,7 @@ class Budgets:
     def get(self, account: str, set_name: str) -> Account:
         """The account of that name, or the one that a set is charged to. Raises InvalidInput, NotFound."""
         if bool(account) == bool(set_name):
-            raise must_be("account", "given, or set_name, but not both")
+            raise InvalidInput("account", "account and set_name exclude each other; give exactly one of them")
         if set_name:
             account = self._ledger.get_set(set_name).description.account
         return self._ledger.get_account(check_name("account", account))

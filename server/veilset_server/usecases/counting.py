@@ -11,7 +11,7 @@ from veilset.core.params import Adjacency, PrivacyParameters, check_delta, check
 from veilset.core.privacy.budget import charge_of, to_nano_epsilon
 from veilset.core.privacy.counts import CountNoise, calibrate_count, exact_count, integer_noise
 from veilset.core.release.header import NoisyCount
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 from veilset_server.records import Charge, SetDescription
 
 
@@ -35,7 +35,9 @@ def count_noise(description: SetDescription, purchase: CountPurchase) -> CountNo
     """
     privacy = description.privacy
     if privacy.adjacency is not Adjacency.ADD_REMOVE:
-        raise must_be("count", f"absent under {privacy.adjacency}, where the size is public")
+        raise InvalidInput(
+            "count", f"count is not possible under {privacy.adjacency}, where the size is public; leave it out"
+        )
     sensitivity = privacy.elements_per_user
     noise = calibrate_count(purchase.epsilon, purchase.delta, sensitivity)
     if noise.delta <= purchase.delta:
@@ -60,7 +62,7 @@ def capacity_noise(privacy: PrivacyParameters, count_epsilon: float) -> tuple[Pr
     Raises InvalidInput where too little is left, or under replace-one, where the size is public and has to be declared.
     """
     if privacy.adjacency is not Adjacency.ADD_REMOVE:
-        raise must_be("size", f"given under {privacy.adjacency}, where it is public")
+        raise InvalidInput("size", f"size is needed under {privacy.adjacency}, where it is public")
     if not count_epsilon < privacy.epsilon:
         raise must_be("count_epsilon", f"below epsilon ({privacy.epsilon:g}), which it is a part of", count_epsilon)
     noise = exact_count(count_epsilon, privacy.elements_per_user)

@@ -140,7 +140,7 @@ def make_terms(description: SetDescription, request: PublishRequest, max_bits: i
     noise: CountNoise | None
     if counts_first:
         if request.count is not None:
-            raise must_be("count", "absent: each release of this set has one, for its capacity")
+            raise InvalidInput("count", "count is in each release of this set already, for its capacity; leave it out")
         privacy, noise = capacity_noise(privacy, description.count_epsilon)
     else:
         noise = count_noise(description, request.count) if request.count is not None else None

@@ -160,7 +160,9 @@ class Sets:
         """
         check_name("name", request.name)
         if request.scheme is HashScheme.BLAKE2B and not request.key_check:
-            raise must_be("key_check", f"given with scheme {request.scheme}, so that a wrong secret is noticed")
+            raise InvalidInput(
+                "key_check", f"key_check is needed with scheme {request.scheme}, so that a wrong secret is noticed"
+            )
         check_key_check(request.key_check, request.scheme)
         check_name("account", request.account_name)
         plan = self._plan(request)

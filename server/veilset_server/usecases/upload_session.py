@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from veilset.core.elements.hashing import digests, unpack_digests
 from veilset.core.elements.normalization import normalize
 from veilset.core.params import MAX_ELEMENT_BYTES, MAX_PART, HashScheme, check_integer
-from veilset.errors import OutOfSequence, UploadMismatch, must_be
+from veilset.errors import InvalidInput, OutOfSequence, UploadMismatch, must_be
 from veilset_server.records import StoredSet, Upload, UploadPart
 from veilset_server.state.spool import Spool
 
@@ -122,13 +122,13 @@ def _check_batch_length(field: str, length: int) -> None:
 def _check_parts(upload: Upload, spool: Spool, count: int, checksum: bytes, parts: Sequence[UploadPart]) -> None:
     """What a list of parts says by itself; the ledger compares it with what was sealed."""
     if upload.part:
-        raise must_be("parts", "absent in the finish of a part")
+        raise InvalidInput("parts", "parts belong to the finish of the whole upload, not of a part")
     if checksum:
-        raise must_be("checksum", "absent where parts are listed, as each part has its own")
+        raise InvalidInput("checksum", "checksum does not belong with parts, since each part has its own; leave it out")
     if len(parts) > MAX_PART or len({part.part for part in parts}) != len(parts):
         raise must_be("parts", f"up to {MAX_PART} different parts")
     if spool.elements:
-        raise must_be("parts", "absent where the stream itself brought elements")
+        raise InvalidInput("parts", "parts cannot be listed by a stream that brought elements itself")
     total = sum(part.count for part in parts)
     if count != total:
         raise _mismatch("count", f"finish says {count} elements, its parts have {total}")

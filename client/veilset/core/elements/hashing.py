@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.params import DIGEST_BYTES, HashScheme
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 KEY_BYTES = range(16, 65)
 
@@ -29,12 +29,12 @@ def digests(
     """
     if scheme is HashScheme.MMH3:
         if key is not None:
-            raise must_be("key", f"absent with scheme {scheme}")
+            raise InvalidInput("key", f"key does not belong with scheme {scheme}; leave it out")
         halves = np.frombuffer(b"".join(map(mmh3.mmh3_x64_128_digest, elements, repeat(seed))), dtype="<u8")
         return halves[::2].astype(np.uint64)
     if key is None:
-        raise must_be(
-            "key", f"given: scheme {scheme} needs its secret, {KEY_BYTES.start} to {KEY_BYTES.stop - 1} bytes"
+        raise InvalidInput(
+            "key", f"key is needed: scheme {scheme} takes a secret of {KEY_BYTES.start} to {KEY_BYTES.stop - 1} bytes"
         )
     if len(key) not in KEY_BYTES:
         raise must_be("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes with scheme {scheme}")

@@ -14,7 +14,7 @@ import hashlib
 
 from veilset.core.elements.hashing import KEY_BYTES
 from veilset.core.params import KEY_CHECK_BYTES, HashParameters, HashScheme
-from veilset.errors import WrongKey, must_be
+from veilset.errors import InvalidInput, WrongKey, must_be
 
 _PERSON = b"veilset-check-1"
 
@@ -43,7 +43,9 @@ def check_key(hashing: HashParameters, key: bytes | None, owner: str) -> bytes |
     if hashing.scheme is not HashScheme.BLAKE2B:
         if isinstance(key, AmbientKey):
             return None
-        raise must_be("key", f"absent for {owner}, whose scheme {hashing.scheme} takes none")
+        raise InvalidInput(
+            "key", f"key does not belong to {owner}, whose scheme {hashing.scheme} takes none; leave it out"
+        )
     own = key_check(key)
     if hashing.key_check and own != hashing.key_check:
         raise WrongKey(

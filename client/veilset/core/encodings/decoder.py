@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilset.core.params import check_choice
-from veilset.errors import PoorUtility, must_be
+from veilset.errors import InvalidInput, PoorUtility, must_be
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +46,10 @@ class Limits:
             if value is not None and not 0.0 < value < 1.0:
                 raise must_be(name, "a number in (0, 1)", value)
         if self.max_false_positive_rate is not None and self.min_true_positive_rate is not None:
-            raise must_be("min_true_positive_rate", "absent where max_false_positive_rate is given")
+            raise InvalidInput(
+                "min_true_positive_rate",
+                "min_true_positive_rate and max_false_positive_rate exclude each other; give one",
+            )
 
     @property
     def given(self) -> bool:
@@ -161,7 +164,9 @@ def make_decoder(
     rule = check_choice("rule", rule, Rule)
     limits = Limits(max_false_positive_rate, min_true_positive_rate)
     if limits.given and rule is not Rule.BEST:
-        raise must_be("rule", f"{Rule.BEST} where a limit to an error rate is given", str(rule))
+        raise InvalidInput(
+            "rule", f"rule {rule} takes no limit of an error rate; choose {Rule.BEST}, or leave the limit out"
+        )
     accepts = law.certain.copy() if rule is Rule.ALL_ONES else law.scores > 0.0
     if limits.given:
         weights = np.bincount(law.groups, weights=law.members)

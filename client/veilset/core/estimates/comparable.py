@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from veilset.core.encodings.interface import Parameters
 from veilset.core.params import HashParameters, Normalization
 from veilset.core.release.header import ReleaseHeader
-from veilset.errors import NotComparable, must_be
+from veilset.errors import InvalidInput, NotComparable
 
 
 def check_comparable(left: ReleaseHeader, right: ReleaseHeader) -> None:
@@ -20,7 +20,7 @@ def check_comparable(left: ReleaseHeader, right: ReleaseHeader) -> None:
     names = (name_of(left), name_of(right))
     check_alike(names, (_meaning(left), _meaning(right)))
     if left.chunk_sha256 == right.chunk_sha256:
-        raise must_be("other", f"another release; {names[0]} and {names[1]} have the same noisy vector")
+        raise InvalidInput("other", f"other is the same release: {names[0]} and {names[1]} have the same noisy vector")
 
 
 def check_alike(names: tuple[str, str], sides: tuple[Mapping[str, object], Mapping[str, object]]) -> None:

@@ -13,14 +13,14 @@ from veilset.core.estimates.bounded_interval import check_confidence
 from veilset.core.estimates.results import SizeEstimate
 from veilset.core.privacy.noise_laws import CountMechanism, two_sided_quantile
 from veilset.core.release.header import ReleaseHeader
-from veilset.errors import must_be
+from veilset.errors import InvalidInput
 
 
 def size_from_count(header: ReleaseHeader, confidence: float = 0.95) -> SizeEstimate:
     """Estimate from the count that the release carries, cut at 0. Raises InvalidInput if none was bought."""
     count = header.count
     if count is None:
-        raise must_be("count", "bought with the release (publish --count-epsilon)")
+        raise InvalidInput("count", "count is not in this release; publish with --count-epsilon to include one")
     quantile = two_sided_quantile(CountMechanism(count.mechanism), check_confidence(confidence))
     reach = count.scale * quantile + 0.5
     low, best, high = (max(0.0, count.value + offset) for offset in (-reach, 0.0, reach))

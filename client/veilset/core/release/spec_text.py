@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 
 from veilset.core.encodings import ENCODINGS
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 VERSION = 1
 VERSION_FIELD = "veilset_spec"
@@ -55,10 +55,12 @@ def parse_fields(text: str) -> dict[str, object]:
         raise must_be(f"spec.{VERSION_FIELD}", f"{VERSION}, the version that this program knows", version)
     for name in found:
         if name not in FIELDS:
-            raise must_be("spec", f"without {name[:40]!r}, which is no field of version {VERSION}")
+            raise InvalidInput(
+                "spec", f"spec has the field {name[:40]!r}, which version {VERSION} does not know; remove it"
+            )
     for name, (kind, _) in FIELDS.items():
         if name not in found and name not in OPTIONAL and not _is_of_another(name, found):
-            raise must_be(f"spec.{name}", "given")
+            raise InvalidInput(f"spec.{name}", f"spec.{name} is missing")
         if name in found:
             found[name] = _typed(name, kind, found[name])
     return found

@@ -16,7 +16,7 @@ from veilset.core.params import (
     Operation,
     PrivacyParameters,
 )
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 from veilset.v1 import membership_pb2
 from veilset.v1 import parameters_pb2 as pb
 
@@ -114,7 +114,7 @@ def dimensions_from_proto(message: pb.Encoding) -> tuple[str, dict[str, int]]:
     given = {field: value for field, value in fields.items() if value}
     for field in given:
         if field not in find_encoding(name).DIMENSIONS:
-            raise must_be(field, "absent: it is noise, which follows from the promise")
+            raise InvalidInput(field, f"{field} is noise, which follows from the promise; leave it out")
     find_encoding(name)
     return name, given
 

@@ -24,7 +24,7 @@ from veilset.core.encodings.interface import Digests, MemoryVector, Parameters, 
 from veilset.core.encodings.planning import Plan, PlanRequest
 from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
 from veilset.core.params import MAX_BITS, MAX_HASHES, MIN_BITS, PrivacyParameters, check_integer
-from veilset.errors import must_be
+from veilset.errors import InvalidInput, must_be
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,10 @@ class BloomParameters(Parameters):
         """As `Parameters.calibrate`; `veilset.core.encodings.bloom.calibration` has the rules."""
         bits, hashes = dimensions.get("bits", 0), dimensions.get("hashes", 0)
         if bool(bits) != bool(hashes):
-            raise must_be("bits" if hashes else "hashes", "given together with the other, or neither")
+            raise InvalidInput(
+                missing := "bits" if hashes else "hashes",
+                f"{missing} is missing: give both bits and hashes, or neither",
+            )
         response = calibrate(bits, hashes, privacy)
         return cls(bits, hashes, response.threshold, response.changed_bits)
 
