@@ -19,12 +19,12 @@ from veilset_server.redis.store import RedisStore
 from veilset_server.rpc.allowances import Allowances
 from veilset_server.rpc.call import OpenCalls
 from veilset_server.rpc.credentials import make_credentials
+from veilset_server.rpc.fairness import FairSlots, bulk_slots
 from veilset_server.rpc.pool import call_pool
 from veilset_server.rpc.port_watch import PortWatch
 from veilset_server.rpc.server import RpcServer, served_methods
 from veilset_server.rpc.service import MembershipService, UseCases
 from veilset_server.rpc.serving import Serving
-from veilset_server.rpc.shares import Shares, bulk_shares
 from veilset_server.rpc.tls import ServerCertificates
 from veilset_server.rpc.upload import UploadCalls
 from veilset_server.settings import Settings
@@ -95,9 +95,9 @@ def serve(settings: Settings, on_ready: Callable[[Ready], None]) -> None:
         use_cases.worker.start()
         stack.callback(use_cases.worker.stop)
         # Uploads have places of their own, since other calls may all be waiting for a Redis that hangs.
-        places, upload_places = (Shares(settings.workers, settings.workers // 2) for _ in range(2))
+        places, upload_places = (FairSlots(settings.workers, settings.workers // 2) for _ in range(2))
         service = MembershipService(
-            use_cases, UploadCalls(uploads, upload_places, bulk_shares()), places, settings.publish_wait_seconds
+            use_cases, UploadCalls(uploads, upload_places, bulk_slots()), places, settings.publish_wait_seconds
         )
         calls = stack.enter_context(OpenCalls())
         allowances, seconds = Allowances(settings.limits), settings.idle_seconds

@@ -16,8 +16,8 @@ from harness.programs import wait_until
 from veilset.errors import StoreMisconfigured, Unavailable, VeilsetError
 from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.rpc.call import Call
+from veilset_server.rpc.fairness import FairSlots
 from veilset_server.rpc.releases import PendingReleases
-from veilset_server.rpc.shares import Shares
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.usecases.delivery_worker import DeliveryWorker
 
@@ -62,7 +62,7 @@ class Place:
         self.release = self.desk.publish("r")
         self.store.refusal = refusal
         worker = DeliveryWorker(self.desk.delivery, FOREVER, lambda: None)
-        self.shares = Shares(PLACES, PLACES)
+        self.shares = FairSlots(PLACES, PLACES)
         self.pending = PendingReleases(self.desk.ledger, self.desk.delivery, worker, self.shares)
         self._threads = ThreadPoolExecutor(CALLS)
 

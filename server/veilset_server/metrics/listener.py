@@ -26,7 +26,7 @@ from prometheus_client.exposition import make_wsgi_app
 from veilset._service.endpoint import host_and_port
 from veilset.errors import Unavailable
 from veilset_server.error_places import error_places
-from veilset_server.rpc.shares import Places
+from veilset_server.rpc.fairness import EvictingSlots
 
 SECONDS = 5.0
 """How long a connection may take from its beginning to the last byte of the answer, however it goes about it."""
@@ -93,7 +93,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     context: ssl.SSLContext | None = None
 
     def __init__(self, *arguments: Any) -> None:
-        self._places = Places(CONNECTIONS, CONNECTIONS)
+        self._places = EvictingSlots(CONNECTIONS, CONNECTIONS)
         self._ends_at: dict[socket.socket, float] = {}
         super().__init__(*arguments)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from veilset_server.limits import Limits, exceeded
-from veilset_server.rpc.shares import Places
+from veilset_server.rpc.fairness import EvictingSlots
 
 MAX_KEYS = 10_000
 BURST_SECONDS = 2.0
@@ -62,7 +62,7 @@ class Allowances:
         self._open_in_all = 0
         self._bytes: dict[str, int] = {}
         self._bytes_in_all = 0
-        self._public = Places(PUBLIC_CALLS, PUBLIC_CALLS_PER_ADDRESS)
+        self._public = EvictingSlots(PUBLIC_CALLS, PUBLIC_CALLS_PER_ADDRESS)
         own, everybody = limits.requests_per_second_per_principal, limits.requests_per_second
         self._rate = RateLimit(own, own * BURST_SECONDS, clock)
         self._rate_in_all = RateLimit(everybody, everybody * BURST_SECONDS, clock)
@@ -134,6 +134,6 @@ class Allowances:
     def public(self, address: str, displace: Callable[[], None]) -> AbstractContextManager[None]:
         """One call of a method that needs no credentials: a health check. It counts on nobody's limits, since strangers must
         not use up those of callers with credentials. Refusing it costs as much as answering it, and a probe that is refused
-        has the service restarted: so it always begins, and where too many are open the oldest one ends (`Places`).
+        has the service restarted: so it always begins, and where too many are open the oldest one ends (`EvictingSlots`).
         """
         return self._public.take(address, displace)

@@ -10,7 +10,7 @@ from veilset.errors import StorageFull, StoreMisconfigured, Unavailable, must_be
 from veilset_server.locks import KeyedLocks
 from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.rpc.call import Call
-from veilset_server.rpc.shares import Shares
+from veilset_server.rpc.fairness import FairSlots
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.delivery_worker import DeliveryWorker
@@ -19,7 +19,7 @@ from veilset_server.usecases.delivery_worker import DeliveryWorker
 class PendingReleases:
     """Delivers releases for callers who wait. ``shares``: who attempts a delivery holds a place."""
 
-    def __init__(self, ledger: SqliteLedger, delivery: Delivery, worker: DeliveryWorker, shares: Shares) -> None:
+    def __init__(self, ledger: SqliteLedger, delivery: Delivery, worker: DeliveryWorker, shares: FairSlots) -> None:
         self._ledger = ledger
         self._delivery = delivery
         self._worker = worker

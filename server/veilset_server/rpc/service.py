@@ -1,7 +1,7 @@
 """MembershipService: each RPC is decoded, handed to a use case, and encoded. No decisions here.
 
 Each call has a thread of its own (`veilset_server.rpc.serving`); what it does with files and Redis it does in a place among
-those at work (`Shares`), for which it waits without one.
+those at work (`FairSlots`), for which it waits without one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet
 from veilset_server.rpc.call import current_call
 from veilset_server.rpc.convert import budget_message, plan_message, release_message, set_message
+from veilset_server.rpc.fairness import FairSlots, plan_slots
 from veilset_server.rpc.releases import MAX_PAGE, MAX_SEQUENCE, PendingReleases, page_size, release_page, sequence_token
-from veilset_server.rpc.shares import Shares, plan_shares
 from veilset_server.rpc.upload import UploadCalls
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.usecases.budgets import Budgets
@@ -56,11 +56,13 @@ class UseCases:
 class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     """The servicer. publish_wait_seconds: how long PublishRelease waits for Redis before it answers PENDING."""
 
-    def __init__(self, use_cases: UseCases, uploads: UploadCalls, shares: Shares, publish_wait_seconds: float) -> None:
+    def __init__(
+        self, use_cases: UseCases, uploads: UploadCalls, shares: FairSlots, publish_wait_seconds: float
+    ) -> None:
         self._use = use_cases
         self._uploads = uploads
         self._shares = shares
-        self._plans = plan_shares()
+        self._plans = plan_slots()
         self._publish_wait_seconds = publish_wait_seconds
         self._turns = KeyedLocks()  # by set: who waits for a busy one must not hold a place
         self._creations = KeyedLocks()  # of their own: what they wait for is never a publish

@@ -23,9 +23,9 @@ from veilset_server.limits import exceeded
 from veilset_server.rpc.allowances import PUBLIC_CALLS, Allowances
 from veilset_server.rpc.call import Call, CallOver, OpenCalls, label_of
 from veilset_server.rpc.credentials import Connection, Credentials, connection_of, is_inside, refusal
+from veilset_server.rpc.fairness import FairSlots
 from veilset_server.rpc.permissions import Permission, Public, check_role, check_sets, named_sets, permission
 from veilset_server.rpc.pool import CallPool, reserved_descriptors
-from veilset_server.rpc.shares import Shares
 from veilset_server.state.durability import check_descriptors, short_of, storage_errors
 
 Handler = Any  # grpc.RpcMethodHandler, whose attributes its type does not have
@@ -103,7 +103,7 @@ class Serving(grpc.ServerInterceptor):
         self._observers = tuple(observers)
         self._methods = frozenset(methods)
         self._message_seconds = message_seconds
-        self._decoders = Shares(DECODERS, DECODERS // 2)
+        self._decoders = FairSlots(DECODERS, DECODERS // 2)
 
     def intercept_service(
         self,

@@ -21,7 +21,7 @@ from veilset.errors import OutOfSequence, must_be
 from veilset.v1 import membership_pb2 as pb
 from veilset_server.records import UploadPart
 from veilset_server.rpc.call import current_call
-from veilset_server.rpc.shares import Shares
+from veilset_server.rpc.fairness import FairSlots
 from veilset_server.usecases.upload_session import MAX_BATCH_ELEMENTS, UploadSession
 from veilset_server.usecases.uploads import Uploads
 
@@ -33,7 +33,7 @@ class UploadCalls:
     """Serves the uploads of one server. ``shares`` bounds how many work at a time, and shares that out; long batches, which keep
     a processor busy, take a place of ``bulk`` in its stead, of which there are as few as processors."""
 
-    def __init__(self, uploads: Uploads, shares: Shares, bulk: Shares) -> None:
+    def __init__(self, uploads: Uploads, shares: FairSlots, bulk: FairSlots) -> None:
         self._uploads = uploads
         self._shares = shares
         self._bulk = bulk

@@ -1,14 +1,14 @@
-"""Places for callers whom nobody knows: bounded, and never refused."""
+"""Slots for callers without credentials: bounded, and never refused."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
 
-from veilset_server.rpc.shares import Places
+from veilset_server.rpc.fairness import EvictingSlots
 
 
-def take(places: Places, stack: ExitStack, address: str, count: int, displaced: list[str]) -> None:
+def take(places: EvictingSlots, stack: ExitStack, address: str, count: int, displaced: list[str]) -> None:
     """So many more for one address; those that are displaced are named in order."""
     for number in range(count):
         stack.enter_context(places.take(address, partial(displaced.append, f"{address}{number}")))
@@ -16,7 +16,7 @@ def take(places: Places, stack: ExitStack, address: str, count: int, displaced: 
 
 def test_the_newest_takes_the_place_of_the_oldest_of_its_address() -> None:
     """Never more than its bound, and each is displaced once."""
-    places, displaced = Places(10, 3), list[str]()
+    places, displaced = EvictingSlots(10, 3), list[str]()
     with ExitStack() as stack:
         take(places, stack, "a", 5, displaced)
         assert len(places) == 3
@@ -27,7 +27,7 @@ def test_the_newest_takes_the_place_of_the_oldest_of_its_address() -> None:
 
 def test_a_crowd_costs_nobody_else_a_place() -> None:
     """However many come from wherever: who holds fewer than another loses none to them."""
-    places, displaced = Places(12, 6), list[str]()
+    places, displaced = EvictingSlots(12, 6), list[str]()
     with ExitStack() as stack:
         take(places, stack, "quiet", 1, displaced)
         for address in "abc":
@@ -40,7 +40,7 @@ def test_a_crowd_costs_nobody_else_a_place() -> None:
 
 def test_a_place_that_is_free_again_displaces_nobody() -> None:
     """One after the other, as often as they like; also where the block fails."""
-    places, displaced = Places(1, 1), list[str]()
+    places, displaced = EvictingSlots(1, 1), list[str]()
     for _ in range(20):
         with ExitStack() as stack:
             take(places, stack, "a", 1, displaced)

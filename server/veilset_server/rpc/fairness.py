@@ -1,4 +1,4 @@
-"""Resources shared fairly between callers: places that wait for their turn, and places that are taken back."""
+"""Slots shared fairly between callers: some wait for their turn, others take the slot of the heaviest user."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MAX_PLANS_WAITING = 64
 MAX_PLANS_OF_ONE = 8
 
 
-class Shares:
-    """At most ``places`` pieces of work at a time, and ``of_one`` of one caller. Thread-safe.
+class FairSlots:
+    """A fair semaphore: at most ``places`` slots are held at a time, and ``of_one`` by one caller. Thread-safe.
 
-    A place that becomes free goes to the caller that holds fewest; among equals to the one served longest ago. So a caller
-    with a thousand threads that wait holds up another's one by the work that has begun, and no more.
+    A free slot goes to the caller that holds fewest; among equals to the one served longest ago. So a caller with a thousand
+    waiting threads delays another caller by the work that has already begun, and no more.
 
-    most_waiting, most_of_one: how many, those at work included, may want a place, in all and of one caller.
+    most_waiting, most_of_one: how many may hold or wait for a slot, in all and of one caller.
     """
 
     def __init__(self, places: int, of_one: int, most_waiting: float = float("inf"), most_of_one: float = float("inf")):
@@ -86,15 +86,15 @@ class Shares:
             self._free -= 1
 
 
-def plan_shares() -> Shares:
+def plan_slots() -> FairSlots:
     """For searches for a plan, which take seconds of a processor: one at a time, and no long queue."""
-    return Shares(1, 1, MAX_PLANS_WAITING, MAX_PLANS_OF_ONE)
+    return FairSlots(1, 1, MAX_PLANS_WAITING, MAX_PLANS_OF_ONE)
 
 
-def bulk_shares() -> Shares:
+def bulk_slots() -> FairSlots:
     """For what keeps a processor busy: as many at a time as there are processors, of one caller half of that."""
     processors = os.cpu_count() or 1
-    return Shares(processors, max(1, processors // 2))
+    return FairSlots(processors, max(1, processors // 2))
 
 
 def _less(counter: Counter[str], key: str) -> None:
@@ -103,11 +103,11 @@ def _less(counter: Counter[str], key: str) -> None:
         del counter[key]
 
 
-class Places:
-    """At most ``in_all`` places, and ``of_one`` of them for one address. Thread-safe.
+class EvictingSlots:
+    """At most ``in_all`` slots, and ``of_one`` of them for one address. Thread-safe.
 
-    Whoever comes gets one. Where none is left it is taken from the address that holds most, the one it has held longest: so
-    a crowd at one address never costs another address its place, and whoever is quick is gone before its turn comes.
+    Every request gets a slot. If none is free, the oldest slot of the address that holds most is taken back: many requests
+    from one address never cost another address its slot, and short requests end before they are evicted.
     """
 
     def __init__(self, in_all: int, of_one: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.programs import wait_until
 from veilset.errors import LimitExceeded
-from veilset_server.rpc.shares import MAX_PLANS_OF_ONE, MAX_PLANS_WAITING, Shares, plan_shares
+from veilset_server.rpc.fairness import MAX_PLANS_OF_ONE, MAX_PLANS_WAITING, FairSlots, plan_slots
 
 PLACES = 4
 
@@ -18,7 +18,7 @@ PLACES = 4
 class Desk:
     """Threads that do work in places; each waits there until it is let go. ``done`` has the keys in order of their ends."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: FairSlots) -> None:
         self.shares = shares
         self.done: list[str] = []
         self.at_work: list[str] = []
@@ -47,7 +47,7 @@ class Desk:
 @pytest.fixture
 def desk() -> Iterator[Desk]:
     """Four places, two for one caller."""
-    made = Desk(Shares(PLACES, PLACES // 2))
+    made = Desk(FairSlots(PLACES, PLACES // 2))
     yield made
     made.close()
 
@@ -68,7 +68,7 @@ def test_one_caller_gets_no_more_than_its_share(desk: Desk) -> None:
 
 def test_a_free_place_goes_to_who_holds_fewest() -> None:
     """Not to who came first: one of ``late`` is served before the many of the others that waited before it."""
-    desk = Desk(Shares(1, 1))
+    desk = Desk(FairSlots(1, 1))
     first = desk.ask("a")
     rest = [desk.ask(key) for key in (*["a"] * 5, *["b"] * 5, "late")]
     desk.go.set()
@@ -88,7 +88,7 @@ def test_work_that_fails_gives_its_place_back(desk: Desk) -> None:
 @pytest.mark.parametrize("greedy", [("reader",), ("reader", "other", "third")])
 def test_a_plan_waits_for_at_most_one_of_each(greedy: tuple[str, ...]) -> None:
     """However many they asked for before."""
-    desk = Desk(plan_shares())
+    desk = Desk(plan_slots())
     asked = [desk.ask(name) for name in greedy for _ in range(MAX_PLANS_OF_ONE)]
     asked.append(desk.ask("admin"))
     desk.go.set()
@@ -101,7 +101,7 @@ def test_a_plan_waits_for_at_most_one_of_each(greedy: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("names", [["reader"] * MAX_PLANS_OF_ONE, [str(n) for n in range(MAX_PLANS_WAITING)]])
 def test_there_is_no_long_queue_of_plans(names: list[str]) -> None:
     """Neither of one caller nor in all; once it is done there is room again."""
-    desk = Desk(plan_shares())
+    desk = Desk(plan_slots())
     asked = [desk.ask(name) for name in names]
     with pytest.raises(LimitExceeded) as refused:
         desk.ask(names[0]).result(60)
