@@ -12,7 +12,7 @@ from harness.service_process import ServiceProcess
 PARENT = """
 import os, sys
 import veilset
-from veilset.errors import FailedPrecondition
+from veilset.errors import FailedPrecondition, Unavailable
 
 address, redis, name = sys.argv[1:]
 service = veilset.connect(address)
@@ -28,7 +28,12 @@ if child == 0:
         except FailedPrecondition as error:
             print(error)
     with veilset.connect(address) as own:
-        print(own.get_set(name).name)
+        for _ in range(10):  # gRPC may close the first connection of a forked process once more
+            try:
+                print(own.get_set(name).name)
+                break
+            except Unavailable:
+                continue
     with veilset.follow(redis, name) as own_follower:
         print(own_follower.sequence, flush=True)
     os._exit(0)
