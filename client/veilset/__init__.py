@@ -16,23 +16,47 @@ if TYPE_CHECKING:
     from veilset._reader.reader import open_view as open  # noqa: A004 - `veilset.open` reads as what it is
     from veilset._reader.remote_view import RemoteView, remote
     from veilset._reader.view import View
+    from veilset._service.records import Budget, Reconciled, Release, SetInfo
     from veilset._service.service import Service, connect
     from veilset._service.spec import Spec
-    from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
+    from veilset._service.upload import UploadPart, UploadResult
+    from veilset.core.encodings.decoder import Decoder, Rule
+    from veilset.core.encodings.planning import Plan
+    from veilset.core.estimates.decision import Check
+    from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
+    from veilset.core.params import Adjacency, Calibration, HashParameters, HashScheme, Normalization, PrivacyParameters
+    from veilset.core.privacy.statement import Statement
+    from veilset.core.release.header import ReleaseHeader
     from veilset.errors import VeilsetError
 
 __version__: str
 
 __all__ = [
     "Adjacency",
+    "Budget",
     "Calibration",
+    "Check",
+    "Comparison",
+    "Decoder",
     "Follower",
+    "HashParameters",
     "HashScheme",
     "Normalization",
+    "Overlap",
+    "Plan",
     "PrivacyParameters",
+    "Reconciled",
+    "Release",
+    "ReleaseHeader",
     "RemoteView",
+    "Rule",
     "Service",
+    "SetInfo",
+    "SizeEstimate",
     "Spec",
+    "Statement",
+    "UploadPart",
+    "UploadResult",
     "VeilsetError",
     "View",
     "__version__",
@@ -46,14 +70,30 @@ __all__ = [
 
 _HOMES = {
     "Adjacency": "veilset.core.params",
+    "Budget": "veilset._service.records",
     "Calibration": "veilset.core.params",
+    "Check": "veilset.core.estimates.decision",
+    "Comparison": "veilset.core.estimates.results",
+    "Decoder": "veilset.core.encodings.decoder",
     "Follower": "veilset._reader.follower",
+    "HashParameters": "veilset.core.params",
     "HashScheme": "veilset.core.params",
     "Normalization": "veilset.core.params",
+    "Overlap": "veilset.core.estimates.results",
+    "Plan": "veilset.core.encodings.planning",
     "PrivacyParameters": "veilset.core.params",
+    "Reconciled": "veilset._service.records",
+    "Release": "veilset._service.records",
+    "ReleaseHeader": "veilset.core.release.header",
     "RemoteView": "veilset._reader.remote_view",
+    "Rule": "veilset.core.encodings.decoder",
     "Service": "veilset._service.service",
+    "SetInfo": "veilset._service.records",
+    "SizeEstimate": "veilset.core.estimates.results",
     "Spec": "veilset._service.spec",
+    "Statement": "veilset.core.privacy.statement",
+    "UploadPart": "veilset._service.upload",
+    "UploadResult": "veilset._service.upload",
     "VeilsetError": "veilset.errors",
     "View": "veilset._reader.view",
     "connect": "veilset._service.service",

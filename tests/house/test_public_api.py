@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -11,14 +13,30 @@ import veilset
 
 FROZEN = [
     "Adjacency",
+    "Budget",
     "Calibration",
+    "Check",
+    "Comparison",
+    "Decoder",
     "Follower",
+    "HashParameters",
     "HashScheme",
     "Normalization",
+    "Overlap",
+    "Plan",
     "PrivacyParameters",
+    "Reconciled",
+    "Release",
+    "ReleaseHeader",
     "RemoteView",
+    "Rule",
     "Service",
+    "SetInfo",
+    "SizeEstimate",
     "Spec",
+    "Statement",
+    "UploadPart",
+    "UploadResult",
     "VeilsetError",
     "View",
     "__version__",
@@ -62,3 +80,35 @@ def test_importing_costs_next_to_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     heavy = {"numpy", "grpc", "redis", "google", "cryptography", "mmh3"}
     assert not {name.partition(".")[0] for name in done.stdout.splitlines()} & heavy
+
+
+ONLY_FOR_TYPES = {"Spec": veilset.Spec}  # imported by the service's module for its annotations only
+
+
+def _own_classes(annotation: Any) -> set[str]:
+    """Names of the classes of this package in a type, however deep."""
+    inside = {name for part in get_args(annotation) for name in _own_classes(part)}
+    own = inspect.isclass(annotation) and annotation.__module__.partition(".")[0] == "veilset"
+    return inside | ({annotation.__name__} if own else set())
+
+
+def _returned(holder: Any) -> set[str]:
+    """What the public methods and properties of a class return, or a function itself."""
+    if not inspect.isclass(holder):
+        return _own_classes(get_type_hints(holder).get("return"))
+    found: set[str] = set()
+    for name, member in inspect.getmembers(holder):
+        function = member.fget if isinstance(member, property) else member
+        if not name.startswith("_") and inspect.isroutine(function) and hasattr(function, "__annotations__"):
+            found |= _own_classes(get_type_hints(function, localns=ONLY_FOR_TYPES).get("return"))
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", ["Follower", "RemoteView", "Service", "Spec", "View", "connect", "follow", "open", "remote"]
+)
+def test_what_public_calls_return_is_exported(name: str) -> None:
+    """A user never has to import a type from a room inside."""
+    returned = _returned(getattr(veilset, name))
+    assert returned or name == "RemoteView"
+    assert returned <= set(veilset.__all__)
