@@ -21,6 +21,7 @@ from harness.redis_releases import now_us, point_at, publish, put, put_beside
 from harness.releases import PUBLIC_KEY, release_bytes
 from harness.shapes import FilterParameters
 from veilset._reader import redis_keys as keys
+from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.errors import NotFound, ReleaseRejected, StaleRelease, VeilsetError
 
 SHAPE = FilterParameters(30_003, 3, seed=11)  # 3,751 bytes and a header: 4 KiB together
@@ -130,12 +131,16 @@ def test_whatever_is_tampered_with_is_refused_by_name(
         assert (follower.contains_many(MEMBERS) == good.contains_many(MEMBERS)).all()
 
 
-def test_padding_that_is_not_zero_is_refused(valkey_url: str, set_name: str) -> None:
-    """Even where the hash fits: its signer made it so."""
+@pytest.mark.parametrize("place", ["bloom", "first plane", "last plane"])
+def test_padding_that_is_not_zero_is_refused(place: str, valkey_url: str, set_name: str) -> None:
+    """Even where the hash fits: its signer made it so. A linear vector has padding in the last word of each plane."""
     assert SHAPE.bits % 8
-    good = release(set_name)
-    bits = good[-SHAPE.vector_bytes : -1] + bytes([good[-1] | 1])
-    put(valkey_url, set_name, 2, forge(good, lambda header: None, bits))
+    linear = LinearParameters(200, 128, 3, 1 << 60)
+    good = release(set_name) if place == "bloom" else release(set_name, encoding=linear)
+    length = SHAPE.vector_bytes if place == "bloom" else linear.vector_bytes
+    bits = bytearray(good[-length:])
+    bits[-1 if place != "first plane" else -8 * linear.planes + 1] |= 1  # column 200 is bit 8 of its word
+    put(valkey_url, set_name, 2, forge(good, lambda header: None, bytes(bits)))
     with pytest.raises(ReleaseRejected) as caught:
         veilset.open(valkey_url, set_name, public_keys=PINNED)
     assert_refused(caught.value, ReleaseRejected, "padding")

@@ -29,7 +29,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset._reader.fetching import CheckedRelease, Demands, checked_chunks, open_header
+from veilset._reader.fetching import CheckedRelease, Demands, checked_chunks, open_header, whole_release
 from veilset._reader.release_file import read_manifest, write_release
 from veilset._reader.sources import FileSource, ReleaseSource
 from veilset.core.encodings.interface import CHUNK_BYTES
@@ -230,7 +230,7 @@ def _mapped(file: BinaryIO, sequence: int, demands: Demands) -> CheckedRelease:
     )
     for _ in checked_chunks(_MappedChunks(vector), header):
         pass
-    return CheckedRelease(header, manifest, vector.view(np.ndarray))
+    return whole_release(header, manifest, vector.view(np.ndarray))
 
 
 def _new_file(path: Path) -> BinaryIO:

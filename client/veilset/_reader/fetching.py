@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale, tell_if_ahead
 from veilset._reader.sources import ReleaseSource
 from veilset._service.spec import Spec
-from veilset.core.encodings.interface import CHUNK_BYTES, MemoryVector, Parameters
+from veilset.core.encodings.interface import MemoryVector, Parameters
 from veilset.core.params import check_name
 from veilset.core.release.header import ReleaseHeader, check_chunk
 from veilset.core.release.signing import open_manifest
@@ -203,23 +202,27 @@ def fetch_release(source: ReleaseSource, sequence: int, demands: Demands) -> Che
         vector[start : start + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
         start += len(chunk)
     vector.setflags(write=False)
-    return CheckedRelease(header, manifest, vector)
+    return whole_release(header, manifest, vector)
+
+
+def whole_release(header: ReleaseHeader, manifest: bytes, vector: NDArray[np.uint8]) -> CheckedRelease:
+    """A release of which header and chunks are checked. Raises ReleaseRejected where padding bits are set."""
+    release = CheckedRelease(header, manifest, vector)
+    vectors = [(header.encoding, release.main)] + ([release.tombstones] if release.tombstones is not None else [])
+    for encoding, part in vectors:
+        mask = np.frombuffer(encoding.padding, dtype=np.uint8)
+        if np.any(part.array[len(part.array) - len(mask) :] & mask):
+            name = f"release {header.set_name}/{header.sequence}"
+            raise ReleaseRejected(f"{name}: padding bits are set", check="padding")
+    return release
 
 
 def checked_chunks(source: ChunkSource, header: ReleaseHeader) -> Iterator[bytes]:
     """The chunks of a release whose header is checked, in order. Raises NotFound, Unavailable, ReleaseRejected."""
     name = f"release {header.set_name}/{header.sequence}"
-    encodings = (header.encoding,) if header.tombstones is None else (header.encoding, header.tombstones)
-    ends = list(
-        zip(accumulate(made.vector_bytes for made in encodings), (made.padding for made in encodings), strict=True)
-    )
     for index in range(len(header.chunk_sha256)):
         chunk = source.chunk(header.sequence, index)
         if not chunk:
             raise NotFound(f"{name}: chunk {index} is gone; open the set again", check="chunk")
         check_chunk(header, index, chunk)
-        for end, padding in ends:
-            at = end - 1 - index * CHUNK_BYTES
-            if 0 <= at < len(chunk) and chunk[at] & padding:
-                raise ReleaseRejected(f"{name}: padding bits are set", check="padding")
         yield chunk

@@ -103,9 +103,9 @@ class Parameters(ABC):
         """Length of the packed vector."""
 
     @property
-    def padding(self) -> int:
-        """The bits of the last byte that are 0 in every vector, as a mask."""
-        return 0
+    def padding(self) -> bytes:
+        """A mask of the vector's last bytes: the bits that are 0 in every vector."""
+        return b""
 
     @abstractmethod
     def charged(self, privacy: PrivacyParameters) -> PrivacyParameters:

@@ -76,9 +76,9 @@ class BloomParameters(Parameters):
         return (self.bits + 7) // 8
 
     @property
-    def padding(self) -> int:
+    def padding(self) -> bytes:
         """As `Parameters.padding`."""
-        return 0xFF & ~last_byte_mask(self.bits)
+        return bytes([0xFF & ~last_byte_mask(self.bits)])
 
     @property
     def flip_probability(self) -> float:

@@ -116,6 +116,13 @@ class LinearParameters(Parameters):
         return self.words * self.planes * (WORD_BITS // 8)
 
     @property
+    def padding(self) -> bytes:
+        """As `Parameters.padding`: what fills up each plane's last word."""
+        used = self.columns % WORD_BITS
+        word = ((1 << WORD_BITS) - (1 << used)).to_bytes(WORD_BITS // 8, "little") if used else b""
+        return word * self.planes
+
+    @property
     def drop_probability(self) -> float:
         """d, to the nearest float."""
         return self.drop_threshold / COIN_SIDES
