@@ -235,8 +235,9 @@ def test_finish_waits_for_a_compaction_only_at_64_runs(desk: Desk, monkeypatch: 
 
 
 def test_removed_digests_leave_the_disk_after_a_publish(desk: Desk, tmp_path: Path) -> None:
+    """And the checksums of uploads, which tell a single element to whoever can guess it; their ids are still known."""
     removed = 0x1122334455667788
-    send(desk, "a", Operation.ADD, [5, removed])
+    traces = [send(desk, "a", Operation.ADD, [5, removed]), send(desk, "b", Operation.ADD, [removed])]
     send(desk, "r", Operation.REMOVE, [removed])
     desk.publish("p")
     desk.compactor.start()
@@ -248,6 +249,9 @@ def test_removed_digests_leave_the_disk_after_a_publish(desk: Desk, tmp_path: Pa
     everything = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert packed([5]) in everything
     assert packed([removed]) not in everything
+    assert not any(trace in everything for trace in traces)
+    assert desk.uploads.open("set", "b", Operation.ADD).finished
+    assert desk.held() == [5]
 
 
 def test_a_removal_missing_from_a_restored_folder_stops_publishing(tmp_path: Path) -> None:

@@ -200,8 +200,8 @@ class Runs:
     def compact(self, set_id: int, *, whole: bool = False, stopping: Callable[[], bool] = lambda: False) -> bool:
         """Fold the newest runs and small uploads of the set into one run, if that is due; whether anything was folded.
 
-        whole: all of them, if any was a removal, so that removed digests leave the disk. Raises NotFound, StateCorrupted naming a
-        damaged run, StorageFull, Stopped; what the set holds is as before then.
+        whole: all of them, if any was a removal, so that removed digests leave the disk, and checksums of uploads. Raises
+        NotFound, StateCorrupted naming a damaged run, StorageFull, Stopped; what the set holds is as before then.
         """
         if not whole and not self.due(set_id):
             return False
@@ -213,8 +213,10 @@ class Runs:
                 else:
                     chosen = _chosen(items, whole)
                     folds = [(chosen, (), len(chosen) < len(items))] if chosen else []
-                folded = [self._fold(set_id, *wanted, stopping) for wanted in folds]
-                return any(folded)
+                folded = any([self._fold(set_id, *wanted, stopping) for wanted in folds])  # noqa: C419 - all of them
+            if whole and folds:
+                self._ledger.forget_checksums(set_id)
+            return folded
 
     def _fold(
         self,

@@ -243,6 +243,11 @@ class SqliteLedger:
         with self._file.transaction() as transaction:
             return ledger_uploads.delete_open_upload(transaction, set_id, upload_id)
 
+    def forget_checksums(self, set_id: int) -> None:
+        """Forget the checksums of the set's finished uploads; their ids are still known."""
+        with self._file.transaction() as transaction:
+            ledger_uploads.forget_checksums(transaction, set_id)
+
     def forget_finished(self, before_us: int) -> int:
         """Forget the ids of uploads that were finished before that time; returns how many."""
         with self._file.transaction() as transaction:

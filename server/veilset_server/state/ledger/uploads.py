@@ -145,8 +145,9 @@ def parts_checksum(parts: Sequence[UploadPart]) -> bytes:
 
 
 def check_repeated(known: tuple[int, bytes], count: int, checksum: bytes) -> None:
-    """Raises AlreadyExists unless a finished upload of this count and checksum can be the one that is finished again."""
-    if count != known[0] or (checksum and checksum != known[1]):
+    """Raises AlreadyExists unless a finished upload of this count and checksum can be the one that is finished again. Without a
+    checksum on one side the count decides."""
+    if count != known[0] or (checksum and known[1] and checksum != known[1]):
         raise AlreadyExists(
             "upload_id: an upload of that id was finished with other elements; nothing was done, give these an id of their own",
             field="upload_id",
@@ -182,6 +183,18 @@ def remember_finished(transaction: sqlite3.Connection, upload: Upload, count: in
     """So that a repeated finish is answered and not done again."""
     row = (upload.set_id, upload.upload_id, str(upload.operation), count, checksum, at_us)
     transaction.execute("INSERT INTO finished_uploads VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
+
+
+def forget_checksums(transaction: sqlite3.Connection, set_id: int) -> None:
+    """Forget what the set's finished uploads held: of a short one the checksum tells the elements to whoever can guess them."""
+    rows = transaction.execute(f"{SELECT_FINISHED} WHERE set_id = ? AND checksum <> x''", (set_id,)).fetchall()
+    for row in rows:
+        _check_seal(row)
+        kept = (*row[:4], b"", row[5])
+        transaction.execute(
+            "UPDATE finished_uploads SET checksum = x'', seal = ? WHERE set_id = ? AND upload_id = ?",
+            (seal(*kept), set_id, row[1]),
+        )
 
 
 def forget_finished(transaction: sqlite3.Connection, before_us: int) -> int:
