@@ -153,6 +153,12 @@ export class Fields {
  * @property {boolean} sharedSeed
  * @property {bigint} limitNanoEpsilon
  * @property {string} limitDelta
+ * @property {bigint} generation sequence of the base release
+ * @property {{sequence: bigint, manifestSha256: Uint8Array}[]} earlier the releases of the generation before this one
+ * @property {number} plannedIncrements
+ * @property {Bloom | Linear | null} tombstones how the vector of removed elements was made
+ * @property {number} removalsEpsilon
+ * @property {number} vectorBytes length of both vectors
  */
 
 /**
@@ -219,7 +225,16 @@ function readHeader(fields) {
     sharedSeed: fields.integer("shared_seed", 16) !== 0n,
     limitNanoEpsilon: fields.integer("limit_nano_epsilon", 17),
     limitDelta: fields.text("limit_delta", 18, DELTA, "an exact decimal number"),
+    generation: fields.integer("generation", 20, 1n),
+    earlier: fields.repeated("earlier", 21).map((bytes) => {
+      const part = new Fields(bytes, "release header: earlier");
+      return { sequence: part.integer("sequence", 1, 1n), manifestSha256: part.bytes("manifest_sha256", 2) };
+    }),
+    plannedIncrements: fields.number("planned_increments", 22, 0, 1000),
+    tombstones: fields.has(23) ? readEncoding(fields.message("tombstones", 23)) : null,
+    removalsEpsilon: fields.float("removals_epsilon", 24, 0, 64, true),
   };
+  checkGeneration(header, fields);
   const { keyCheck, scheme } = header.hashing;
   if (keyCheck && (keyCheck.length !== 16 || scheme !== "blake2b-1")) {
     throw hashing.wrong("key_check", "has to be 8 bytes, and absent with an unkeyed scheme");
@@ -231,7 +246,8 @@ function readHeader(fields) {
     throw fields.wrong("limit_nano_epsilon", "has to be at least total_nano_epsilon");
   }
   if (isBelow(header.limitDelta, header.totalDelta)) throw fields.wrong("limit_delta", "has to be at least total_delta");
-  const { vectorBytes } = header.encoding;
+  const vectorBytes = header.encoding.vectorBytes + (header.tombstones?.vectorBytes ?? 0);
+  header.vectorBytes = vectorBytes;
   fields.number("chunk_bytes", 9, CHUNK_BYTES, CHUNK_BYTES);
   fields.number("vector_bytes", 11, vectorBytes, vectorBytes);
   const chunks = Math.ceil(vectorBytes / CHUNK_BYTES);
@@ -239,6 +255,21 @@ function readHeader(fields) {
     throw fields.wrong("chunk_sha256", `has to be ${chunks} hashes of 32 bytes`);
   }
   return header;
+}
+
+function checkGeneration(header, fields) {
+  const { earlier, generation, plannedIncrements, privacy, removalsEpsilon, sequence, tombstones } = header;
+  const sequences = [...earlier.map((part) => part.sequence), sequence];
+  if (generation !== sequences[0]) throw fields.wrong("generation", "has to be the sequence of the base release");
+  if (sequences.some((next, i) => i > 0 && next <= sequences[i - 1]) || earlier.some((part) => part.manifestSha256.length !== 32)) {
+    throw fields.wrong("earlier", "has to name the earlier releases in order, each by a hash of 32 bytes");
+  }
+  if (earlier.length > plannedIncrements || (plannedIncrements > 0 && privacy.delta > 0)) {
+    throw fields.wrong("planned_increments", "has to be at least the number of increments, and 0 where delta is not 0");
+  }
+  if ((tombstones !== null) !== (earlier.length > 0 && removalsEpsilon > 0)) {
+    throw fields.wrong("tombstones", "has to be there in increments of a generation with removals_epsilon, and in no other release");
+  }
 }
 
 function readEncoding(fields) {

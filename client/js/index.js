@@ -30,7 +30,7 @@ const MANIFEST_START = 12;
 const MAX_MANIFEST_BYTES = 6291456;
 
 /**
- * Checks a release file whole and makes it ready to answer. Throws ReleaseRejected or InvalidInput.
+ * Checks a release file, with all releases of its generation, and makes it ready to answer. Throws ReleaseRejected or InvalidInput.
  *
  * @param {Uint8Array | ArrayBuffer} file its bytes, which are copied
  * @param {Options} options
@@ -43,18 +43,51 @@ export function openRelease(file, options) {
   const { publicKeys, secret, setName, minSequence = 1 } = options ?? {};
   const trusted = checkKeys(publicKeys);
   const bytes = new Uint8Array(file instanceof ArrayBuffer ? file.slice(0) : file); // a copy, which the caller cannot change
-  if (hex(bytes.subarray(0, 8)) !== MAGIC) throw new ReleaseRejected("file: is not a veilset release");
-  const length = bytes.length < MANIFEST_START ? 0 : new DataView(bytes.buffer).getUint32(8, true);
-  if (length < 1 || length > Math.min(MAX_MANIFEST_BYTES, bytes.length - MANIFEST_START)) {
-    throw new ReleaseRejected("file: the length of its manifest is out of range, or the file is cut off");
+  const parts = [];
+  for (let at = 0; at < bytes.length || parts.length === 0; ) {
+    parts.push(openPart(bytes.subarray(at), trusted));
+    at += parts.at(-1).length;
   }
-  const header = openManifest(bytes.subarray(MANIFEST_START, MANIFEST_START + length), trusted);
+  const { header } = parts.at(-1);
   const name = `release ${header.setName}/${header.sequence}`;
   if (setName !== undefined && header.setName !== setName) throw new ReleaseRejected(`${name}: is not of the set ${setName}`);
   if (header.sequence < BigInt(minSequence)) throw new ReleaseRejected(`${name}: is older than ${minSequence}`);
-  const vector = bytes.subarray(MANIFEST_START + length);
-  checkVector(header, vector, name);
-  return new Release(header, vector, checkSecret(header, secret));
+  checkParts(parts, header, name);
+  return new Release(parts, checkSecret(header, secret));
+}
+
+/** One release at the beginning of bytes: checked header, manifest, vector, and how many bytes it takes. */
+function openPart(bytes, trusted) {
+  if (hex(bytes.subarray(0, 8)) !== MAGIC) throw new ReleaseRejected("file: is not a veilset release");
+  const length = bytes.length < MANIFEST_START ? 0 : new DataView(bytes.buffer, bytes.byteOffset).getUint32(8, true);
+  if (length < 1 || length > Math.min(MAX_MANIFEST_BYTES, bytes.length - MANIFEST_START)) {
+    throw new ReleaseRejected("file: the length of its manifest is out of range, or the file is cut off");
+  }
+  const start = MANIFEST_START + length;
+  const manifest = bytes.subarray(MANIFEST_START, start);
+  const header = openManifest(manifest, trusted);
+  const vector = bytes.subarray(start, start + header.vectorBytes);
+  checkVector(header, vector, `release ${header.setName}/${header.sequence}`);
+  return { header, manifest, vector, length: start + header.vectorBytes };
+}
+
+const ALIKE = ["setName", "generation", "hashing", "normalization", "privacy", "plannedIncrements", "removalsEpsilon"];
+
+/** The parts have to be the releases that the newest header names, the base first. */
+function checkParts(parts, newest, name) {
+  if (newest.earlier.length !== parts.length - 1) {
+    throw new ReleaseRejected(`${name}: needs ${newest.earlier.length} earlier releases, and the file holds ${parts.length - 1}`);
+  }
+  const shown = (header) => JSON.stringify(ALIKE.map((field) => header[field]), (_, value) => (typeof value === "bigint" ? `${value}` : value));
+  newest.earlier.forEach(({ sequence, manifestSha256 }, i) => {
+    const { header, manifest } = parts[i];
+    if (header.sequence !== sequence || hex(sha256(manifest)) !== hex(manifestSha256) || header.earlier.length !== i) {
+      throw new ReleaseRejected(`${name}: release ${header.sequence} is not the earlier release ${sequence} that it names`);
+    }
+    if (shown(header) !== shown(newest)) {
+      throw new ReleaseRejected(`${name}: release ${header.sequence} is of another generation`);
+    }
+  });
 }
 
 function checkKeys(publicKeys) {
@@ -72,16 +105,19 @@ function checkKeys(publicKeys) {
 }
 
 function checkVector(header, vector, name) {
-  const { encoding, chunkSha256 } = header;
-  if (vector.length !== encoding.vectorBytes) {
-    throw new ReleaseRejected(`${name}: the vector has ${vector.length} bytes instead of ${encoding.vectorBytes}`);
+  const { encoding, tombstones, vectorBytes, chunkSha256 } = header;
+  if (vector.length !== vectorBytes) {
+    throw new ReleaseRejected(`${name}: the vector has ${vector.length} bytes instead of ${vectorBytes}`);
   }
   chunkSha256.forEach((expected, i) => {
     if (hex(sha256(vector.subarray(i * CHUNK_BYTES, (i + 1) * CHUNK_BYTES))) !== hex(expected)) {
       throw new ReleaseRejected(`${name}: chunk ${i} does not match its hash`);
     }
   });
-  if (!encoding.isPadded(vector)) throw new ReleaseRejected(`${name}: padding bits are set`);
+  const padded = encoding.isPadded(vector.subarray(0, encoding.vectorBytes));
+  if (!padded || (tombstones && !tombstones.isPadded(vector.subarray(encoding.vectorBytes)))) {
+    throw new ReleaseRejected(`${name}: padding bits are set`);
+  }
 }
 
 function checkSecret({ hashing: { scheme, keyCheck: expected } }, secret) {
@@ -97,45 +133,51 @@ function checkSecret({ hashing: { scheme, keyCheck: expected } }, secret) {
   return secret;
 }
 
-/** A checked release in memory; made by `openRelease`. */
+/** A checked base release and its increments in memory; made by `openRelease`. */
 export class Release {
   #normalize;
   #digest;
-  #read;
-  #law;
+  #parts;
+  #tombstones;
   #buffer = new Uint8Array(3 * MAX_ELEMENT_BYTES);
 
   /**
-   * @param {import("./header.js").Header} header
-   * @param {Uint8Array} vector
+   * @param {{header: import("./header.js").Header, vector: Uint8Array}[]} parts the base first
    * @param {Uint8Array} [secret]
    */
-  constructor(header, vector, secret) {
+  constructor(parts, secret) {
+    const { header } = parts.at(-1);
     const { scheme, seed } = header.hashing;
-    /** What the release says of itself. */
+    /** What the newest release says of itself. */
     this.header = header;
     this.#normalize = makeNormalizer(header.normalization);
     this.#digest =
       scheme === "mmh3-1"
         ? (bytes, length, digests, at) => murmur3(bytes, length, seed, digests, at)
         : keyedBlake2b(secret, seed);
-    this.#read = header.encoding.reader(vector);
-    this.#law = header.encoding.law(vector);
+    const capacity = parts.reduce((sum, part) => sum + part.header.capacity, 0);
+    this.#parts = parts.map((part) => ({
+      ...readVector(part.header.encoding, part.vector.subarray(0, part.header.encoding.vectorBytes)),
+      weight: part.header.capacity / capacity,
+    }));
+    this.#tombstones = parts
+      .filter((part) => part.header.tombstones)
+      .map((part) => readVector(part.header.tombstones, part.vector.subarray(part.header.encoding.vectorBytes)));
   }
 
-  /** Whether the vector holds too much to show anything; then all scores are 0. */
+  /** Whether all vectors hold too much to show anything; then all scores are 0. */
   get saturated() {
-    return this.#law.saturated;
+    return this.#parts.every((part) => part.law.saturated);
   }
 
   /**
-   * Whether an element is taken for a member: whether its score is above 0.
+   * Whether an element is taken for a member: whether any release says so, and no vector of removed elements does.
    *
    * @param {Element} element
    * @returns {boolean}
    */
   has(element) {
-    return this.scores([element])[0] > 0;
+    return this.hasMany([element])[0] === 1;
   }
 
   /**
@@ -145,20 +187,18 @@ export class Release {
    * @returns {Uint8Array}
    */
   hasMany(elements) {
-    const { scores } = this.#law;
-    const readings = this.readings(elements);
-    const found = new Uint8Array(readings.length);
-    for (let i = 0; i < found.length; i++) found[i] = scores[readings[i]] > 0 ? 1 : 0;
+    const digests = this.#digests(elements);
+    const found = new Uint8Array(digests.length / 2);
+    const mark = ({ read, law }, value) => {
+      const readings = read(digests);
+      for (let i = 0; i < found.length; i++) if (law.scores[readings[i]] > 0) found[i] = value;
+    };
+    for (const part of this.#parts) mark(part, 1);
+    for (const part of this.#tombstones) mark(part, 0);
     return found;
   }
 
-  /**
-   * What each element reads: of bloom d·(k + 1) + t, for t ones at d distinct positions; of linear 1 for yes and 0 for no.
-   *
-   * @param {Iterable<Element>} elements
-   * @returns {Uint16Array}
-   */
-  readings(elements) {
+  #digests(elements) {
     if (typeof elements === "string" || elements instanceof Uint8Array) {
       throw new InvalidInput("elements: has to be a list of elements, not one");
     }
@@ -173,18 +213,27 @@ export class Release {
       }
       this.#digest(this.#buffer, length, digests, 2 * i);
     }
-    return this.#read(digests);
+    return digests;
   }
 
   /**
-   * The log-likelihood ratio of "member" to "not a member" of each element, in nats.
+   * The log-likelihood ratio of "member" to "not a member" of each element, in nats: ln Σ w·e^s over the releases, w their
+   * shares of the capacities, less the largest score of a vector of removed elements where that is above 0.
    *
    * @param {Iterable<Element>} elements
    * @returns {Float64Array}
    */
   scores(elements) {
-    const { scores } = this.#law;
-    return Float64Array.from(this.readings(elements), (reading) => scores[reading]);
+    const digests = this.#digests(elements);
+    const scores = ({ read, law }) => Float64Array.from(read(digests), (reading) => law.scores[reading]);
+    const each = this.#parts.map(scores);
+    const removed = this.#tombstones.map(scores);
+    if (each.length === 1) return each[0];
+    return each[0].map((_, i) => {
+      const largest = Math.max(...each.map((own) => own[i]));
+      const sum = each.reduce((total, own, part) => total + this.#parts[part].weight * Math.exp(own[i] - largest), 0);
+      return largest + Math.log(sum) - Math.max(0, ...removed.map((own) => own[i]));
+    });
   }
 
   /**
@@ -199,4 +248,8 @@ export class Release {
     const odds = Math.log(prior) - Math.log1p(-prior);
     return this.scores(elements).map((score) => 1 / (1 + Math.exp(-(score + odds))));
   }
+}
+
+function readVector(encoding, vector) {
+  return { read: encoding.reader(vector), law: encoding.law(vector) };
 }

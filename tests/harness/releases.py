@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 from collections.abc import Sequence
@@ -13,12 +14,13 @@ from harness.shapes import FilterParameters
 from veilset._reader.release_file import write_release
 from veilset.core.elements.hashing import digests, sorted_distinct
 from veilset.core.elements.normalization import Element, normalize
+from veilset.core.encodings import find_encoding
 from veilset.core.encodings.bloom.parameters import BloomParameters
-from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.interface import CHUNK_BYTES, Parameters
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.encodings.planning import PlanRequest
-from veilset.core.params import Adjacency, Normalization, PrivacyParameters
-from veilset.core.release.header import ReleaseHeader, hash_chunks
+from veilset.core.params import Adjacency, Calibration, HashParameters, Normalization, PrivacyParameters
+from veilset.core.release.header import EarlierPart, ReleaseHeader, hash_chunks
 from veilset.core.release.signing import sign_header
 
 SIGNER = Ed25519PrivateKey.generate()
@@ -62,6 +64,52 @@ def release_bytes(
     file = io.BytesIO()
     write_release(file, sign_header(header, [signer]), chunks)
     return file.getvalue()
+
+
+def generation(encoding: str, elements: Sequence[str], increments: int = 3) -> list[bytes]:
+    """Release files of a base of the first elements and of increments of the others, each with a tenth of the base removed."""
+    privacy = PrivacyParameters(6.0, 0.0, Adjacency.ADD_REMOVE, Calibration.WORST_CASE)
+    hashing, each = HashParameters(seed=7), len(elements) // (increments + 1)
+    family = find_encoding(encoding)
+    made = family.plan(PlanRequest(each, privacy, bits_per_element=24.0)).parameters
+    files: list[bytes] = []
+    earlier: list[EarlierPart] = []
+    for number in range(increments + 1):
+        own = elements[number * each : (number + 1) * each]
+        gone = elements[(number - 1) * each // 10 : number * each // 10] if number else []
+        vectors = [(made, own), *([(made, gone)] if number else [])]
+        packed = b"".join(
+            b"".join(
+                one.encode([sorted_distinct(digests([text.encode() for text in texts], hashing.scheme, 7))], os.urandom)
+            )
+            for one, texts in vectors
+        )
+        chunks = [packed[start : start + CHUNK_BYTES] for start in range(0, len(packed), CHUNK_BYTES)]
+        header = ReleaseHeader(
+            set_name="members",
+            sequence=number + 1,
+            hashing=hashing,
+            encoding=made,
+            privacy=made.charged(privacy),
+            normalization=Normalization.NONE,
+            capacity=each,
+            created_at_us=1_700_000_000_000_000 + number,
+            chunk_sha256=hash_chunks(chunks),
+            total_nano_epsilon=12 * 10**9,
+            total_delta="0",
+            limit_nano_epsilon=12 * 10**9,
+            limit_delta="0",
+            generation=1,
+            earlier=tuple(earlier),
+            planned_increments=increments,
+            tombstones=made if number else None,
+            removals_epsilon=6.0,
+        )
+        signed = sign_header(header, [SIGNER])
+        earlier.append(EarlierPart(number + 1, hashlib.sha256(signed).digest()))
+        write_release(file := io.BytesIO(), signed, chunks)
+        files.append(file.getvalue())
+    return files
 
 
 def linear_parameters(capacity: int, epsilon: float) -> LinearParameters:

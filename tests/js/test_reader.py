@@ -19,7 +19,7 @@ import pytest
 
 import veilset
 from harness.forged_releases import hostile_releases
-from harness.releases import PUBLIC_KEY, linear_parameters, release_bytes
+from harness.releases import PUBLIC_KEY, generation, linear_parameters, release_bytes
 from harness.shapes import FilterParameters
 from veilset.core.elements.keys import key_check
 from veilset.core.elements.normalization import normalize
@@ -183,6 +183,27 @@ def test_random_questions_are_answered_as_in_python(call: Call, tmp_path: Path, 
     assert found["saturated"] == view.decoder.saturated
     assert found["saturated"] or name != "saturated"
     assert (found["setName"], found["sequence"], found["limitDelta"]) == ("members", 1, "0")
+
+
+@pytest.mark.parametrize("encoding", ["linear", "bloom"])
+def test_generations_are_answered_as_in_python(call: Call, tmp_path: Path, encoding: str) -> None:
+    """A base, three increments and their removals; a file without one of them, or with one twice, is refused."""
+    elements = [f"user{number}" for number in range(4000)]
+    parts = generation(encoding, elements)
+    data = b"".join(parts)
+    (path := tmp_path / "members.veilset").write_bytes(data)
+    texts = elements + [f"other{number}" for number in range(4000)]
+    asked = {"publicKeys": [PUBLIC_KEY.hex()], "secret": ""}
+    (found,) = call("ask", [{**asked, "path": str(path), "texts": texts, "prior": 0.01}])
+    view = veilset.open(data)
+    assert (len(view.parts), found["sequence"]) == (4, 4)
+    assert found["members"] == view.contains_many(texts).astype(int).tolist()
+    assert found["has"] == [bool(member) for member in found["members"][:100]]
+    np.testing.assert_allclose(found["scores"], view.scores(texts), rtol=1e-10, atol=1e-10)
+    broken = [parts[1:], parts[:1] + parts[2:], [*parts[:2], parts[1], *parts[2:]], [*parts, parts[0]], parts[3:]]
+    files = [base64.b64encode(b"".join(some)).decode() for some in broken]
+    for outcome in call("open", [{**asked, "file": file} for file in files]):
+        assert outcome.startswith("ReleaseRejected: "), outcome
 
 
 @pytest.mark.parametrize("name", ["plain", "linear"])
