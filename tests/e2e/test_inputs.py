@@ -228,7 +228,7 @@ def test_closed_streams_bring_no_traceback(closed: str, code: int, said: str, re
 
 def test_closed_standard_input_is_named(releases: tuple[Path, Path]) -> None:
     done = _run("query", "members", "--from", "-", "--release", str(releases[0]), streams="<&-")
-    assert "standard input is closed" in done.complaint()
+    assert "standard input, which is closed" in done.complaint()
 
 
 def test_bytes_and_text_are_never_compared(releases: tuple[Path, Path]) -> None:

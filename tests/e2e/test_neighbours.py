@@ -29,7 +29,7 @@ from veilset.v1 import parameters_pb2
 
 GROWN_MIB = 512
 MIB = 1 << 20
-RESOURCE_EXHAUSTED = "8"
+RESOURCE_EXHAUSTED, UNAVAILABLE = "8", "14"
 
 
 @contextmanager
@@ -189,8 +189,8 @@ def test_streams_are_refused_where_no_thread_can_be_made(tmp_path: Path) -> None
         with HostileConnection(service.address) as connection:
             streams = [connection.open(ADD_ELEMENTS) for _ in range(THREADS + 2)]
             connection.flush()
-            wait_until(lambda: connection.read(0.1) and len(connection.statuses) > 0)
-            assert set(connection.statuses.values()) == {RESOURCE_EXHAUSTED}
+            wait_until(lambda: connection.read(0.1) and RESOURCE_EXHAUSTED in connection.statuses.values())
+            assert set(connection.statuses.values()) <= {RESOURCE_EXHAUSTED, UNAVAILABLE}  # or taken back, if it was slow
             for stream in [stream for stream in streams if stream not in connection.statuses][: THREADS // 2]:
                 connection.reset(stream)
             connection.flush()
