@@ -190,7 +190,10 @@ def test_streams_are_refused_where_no_thread_can_be_made(tmp_path: Path) -> None
             streams = [connection.open(ADD_ELEMENTS) for _ in range(THREADS + 2)]
             connection.flush()
             wait_until(lambda: connection.read(0.1) and RESOURCE_EXHAUSTED in connection.statuses.values())
-            assert set(connection.statuses.values()) <= {RESOURCE_EXHAUSTED, UNAVAILABLE}  # or taken back, if it was slow
+            assert set(connection.statuses.values()) <= {
+                RESOURCE_EXHAUSTED,
+                UNAVAILABLE,
+            }  # or taken back, if it was slow
             for stream in [stream for stream in streams if stream not in connection.statuses][: THREADS // 2]:
                 connection.reset(stream)
             connection.flush()

@@ -51,6 +51,16 @@ def test_all_parts_are_said() -> None:
         assert part in text
 
 
+@pytest.mark.parametrize(("adjacency", "arrival"), [(Adjacency.ADD_REMOVE, 22), (Adjacency.REPLACE_ONE, 11)])
+def test_a_generation_is_stated_as_a_whole(adjacency: Adjacency, arrival: int) -> None:
+    """Base, increments and removals together, and what they tell of the time of an arrival."""
+    privacy = PrivacyParameters(8.0, 0.0, adjacency, Calibration.WORST_CASE)
+    found = make_statement(replace(HEADER, privacy=privacy, planned_increments=30, removals_epsilon=3.0))
+    assert (found.epsilon, found.increments, found.arrival_epsilon) == (11.0, 30, arrival)
+    for part in ("up to 30 increments", "(ε = 11, δ = 0)", f"covered at ε = {arrival}.", "from this generation"):
+        assert part in str(found)
+
+
 def test_user_level_units_and_promised_sizes_are_said() -> None:
     privacy = PrivacyParameters(1.0, 1e-9, Adjacency.REPLACE_ONE, Calibration.EXACT, elements_per_user=5, min_size=1000)
     found = make_statement(replace(HEADER, privacy=privacy))

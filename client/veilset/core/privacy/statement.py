@@ -8,7 +8,7 @@ from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from veilset.core.params import Adjacency, Calibration
-from veilset.core.privacy.budget import NANO, amount_text, charge_of, parse_delta
+from veilset.core.privacy.budget import NANO, amount_text, charge_of, parse_delta, to_nano_epsilon
 from veilset.core.privacy.limits import attacker_accuracy_limit
 from veilset.core.release.header import ReleaseHeader
 
@@ -23,7 +23,9 @@ _ASSUMPTIONS = {
 class Statement:
     """The promise of one release.
 
-    unit, relation, assumption: in words. epsilon, delta: of this release, a bought count included. total_epsilon,
+    unit, relation, assumption: in words. epsilon, delta: of this release, a bought count included; with increments of its whole
+    generation, vectors of removed elements included. increments: how many the generation may have. arrival_epsilon: what the
+    generation tells at most about when an element arrived, where another user adds it too. total_epsilon,
     total_delta: everything charged to the budget account up to and with it. limit_epsilon, limit_delta: what the account
     might spend in all by then. large_delta: whether δ allows a tenth of an element, or more, to be exposed outright among the
     ``capacity`` elements that the release was made for. attacker_accuracy_limit: how often anybody
@@ -46,12 +48,15 @@ class Statement:
     large_delta: bool
     attacker_accuracy_limit: float
     total_attacker_accuracy_limit: float
+    increments: int = 0
+    arrival_epsilon: float = 0.0
 
     def __str__(self) -> str:
         return (
             f"Unit of privacy: {self.unit}. Relation: {self.relation}.\n"
-            f"This release is (ε = {amount_text(self.epsilon)}, δ = {amount_text(self.delta)})-differentially private for "
+            f"{self._subject} (ε = {amount_text(self.epsilon)}, δ = {amount_text(self.delta)})-differentially private for "
             f"that unit under that relation, calibrated by {self.calibration}, assuming {self.assumption}.\n"
+            + self._arrival
             + self._delta_warning
             + "The promise is computational: the noise is drawn by AES-CTR under fresh keys, so it holds against whoever cannot "
             "tell AES-CTR from random bits.\n"
@@ -59,8 +64,27 @@ class Statement:
             f"δ = {amount_text(self.total_delta)}; the account's limit was then ε = {amount_text(self.limit_epsilon)}, "
             f"δ = {amount_text(self.limit_delta)}.\n"
             "Whoever guesses which of two such sets it was, holding both equally likely beforehand and knowing "
-            f"everything else, is right at most {accuracy_text(self.epsilon, self.delta)} of the time from this release, and "
+            f"everything else, is right at most {accuracy_text(self.epsilon, self.delta)} of the time from "
+            f"{'this generation' if self.increments else 'this release'}, and "
             f"at most {accuracy_text(self.total_epsilon, self.total_delta)} from everything spent on the account."
+        )
+
+    @property
+    def _subject(self) -> str:
+        if not self.increments:
+            return "This release is"
+        return (
+            f"This release belongs to a generation: a base release and up to {self.increments} increments, each element in at "
+            "most one of them, so that an increment is not charged again. All of them together are"
+        )
+
+    @property
+    def _arrival(self) -> str:
+        if not self.increments:
+            return ""
+        return (
+            "The unit is the whole history of its elements: additions, removals and expiry. When an element arrived, where "
+            f"another user adds it too, is covered at ε = {amount_text(self.arrival_epsilon)}.\n"
         )
 
     @property
@@ -90,6 +114,8 @@ def make_statement(header: ReleaseHeader) -> Statement:
     """The statement of a release, from its header alone."""
     privacy = header.privacy
     nano_epsilon, exact_delta = charge_of(privacy, header.count)
+    if header.planned_increments and header.removals_epsilon:
+        nano_epsilon += to_nano_epsilon(header.removals_epsilon)
     epsilon, delta = nano_epsilon / NANO, float(exact_delta)
     total_epsilon = header.total_nano_epsilon / NANO
     total_delta = float(min(parse_delta(header.total_delta), Fraction(1)))
@@ -108,6 +134,10 @@ def make_statement(header: ReleaseHeader) -> Statement:
         large_delta=10 * exact_delta * header.capacity >= 1,
         attacker_accuracy_limit=attacker_accuracy_limit(epsilon, delta),
         total_attacker_accuracy_limit=attacker_accuracy_limit(total_epsilon, total_delta),
+        increments=header.planned_increments,
+        arrival_epsilon=epsilon * (2 if privacy.adjacency is Adjacency.ADD_REMOVE else 1)
+        if header.planned_increments
+        else 0.0,
     )
 
 
