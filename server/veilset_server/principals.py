@@ -40,7 +40,7 @@ class AuthMode(StrEnum):
 class Principal:
     """Somebody who was recognised. Uploads and sets belong to a name, whichever of its credentials is shown.
 
-    sets: patterns of the names of sets and of budget accounts. An empty name is everybody, where nobody is asked.
+    sets: patterns of the names of sets and of budget accounts. An empty name is everybody, where no one is asked.
     """
 
     name: str

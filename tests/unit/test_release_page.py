@@ -104,7 +104,7 @@ def test_the_page_says_what_the_json_says(view: View, pinned: bool) -> None:
     for line in str(view.statement).splitlines():
         assert line in page.text
     assert ("a key you trust" in page.text) == pinned
-    assert ("nobody vouched for" in page.text) == (not pinned)
+    assert ("no one vouched for" in page.text) == (not pinned)
 
 
 @pytest.mark.parametrize("view", [VIEW, KEYED, GOLDEN], ids=["plain", "keyed", "golden"])

@@ -1,6 +1,6 @@
 """How old a release is, by the reader's own clock, and the refusal of one that is too old.
 
-The service writes the time into the signed header, so nobody can make an old release look new. The reader's clock decides
+The service writes the time into the signed header, so no one can make an old release look new. The reader's clock decides
 the rest. One that is behind the service's makes releases look younger, at worst of age 0, and is logged; one that is set back
 while the program runs does not, as the time that passed since the release was opened is measured by a clock that only goes
 forward.

@@ -8,7 +8,7 @@
 
 A file gets its name when it is whole and on disk, and is never changed after, so a mapping of it stays what it was when
 it was checked. Nothing here is trusted more than Redis is: a file is checked like any release each time it is opened, and
-one that fails is fetched again and replaced. ``seen`` alone is trusted, as the memory that nobody else has: it is written
+one that fails is fetched again and replaced. ``seen`` alone is trusted, as the memory that no one else has: it is written
 only after a release was verified whole, so that a forged one cannot lock a reader out, and only ever rises. A reader that
 pins keys goes by ``seen-pinned``, since anybody can make a release for one that pins none; and for that reason the files
 of the two kinds are counted apart, or forged ones of high sequences would push the genuine ones out.

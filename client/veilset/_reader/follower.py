@@ -78,7 +78,7 @@ class Follower(Questions):
 
     @property
     def view(self) -> View:
-        """The newest verified release. Raises StaleRelease, and FailedPrecondition in a forked child, where nobody follows."""
+        """The newest verified release. Raises StaleRelease, and FailedPrecondition in a forked child, where no one follows."""
         self._process.check("follower: made", "call veilset.follow in the child")
         view = self._view
         refuse_stale(f"{view.header.set_name}/{view.header.sequence}", view.age_seconds, self._max_age_seconds)

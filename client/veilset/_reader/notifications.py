@@ -1,4 +1,4 @@
-"""Hearing of new releases: the set's channel in Redis. A hint to look at once; whoever listens looks now and then anyway."""
+"""Hearing of new releases: the set's channel in Redis. A hint to look at once; anyone who listens looks now and then anyway."""
 
 from __future__ import annotations
 

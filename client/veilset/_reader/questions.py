@@ -1,4 +1,4 @@
-"""The questions of a `View`, for whoever holds one that may be exchanged for a newer: each call asks one release."""
+"""The questions of a `View`, for anyone who holds one that may be exchanged for a newer: each call asks one release."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _states(facts: Mapping[str, Any], has_key: bool) -> str:
     states = [
         ("good", "signed by a key you trust")
         if trusted
-        else ("warn", "whole, but signed by a key that nobody vouched for")
+        else ("warn", "whole, but signed by a key that no one vouched for")
     ]
     if facts["key_check"] is not None:
         states.append(("good", "your secret fits") if has_key else ("warn", "answers need a secret"))
@@ -189,7 +189,7 @@ def _signature(facts: Mapping[str, Any], has_key: bool) -> str:
     if check is None:
         rows.append(("secret", escape(f"none: scheme {facts['scheme']} has no check value, or no secret")))
     else:
-        fits = "the one that this page was made with" if has_key else "not given; without it nobody can ask"
+        fits = "the one that this page was made with" if has_key else "not given; without it no one can ask"
         rows.append(("secret", f"check value <code>{_data('key_check', check)}</code>, {escape(fits)}"))
     return _rows(rows)
 

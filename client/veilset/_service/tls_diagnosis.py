@@ -21,7 +21,7 @@ _PLAIN_TEXT = "it speaks plain text there, and this was TLS: leave out tls://, c
 
 
 def explain(endpoint: Endpoint) -> str | None:
-    """One sentence without a full stop, or None where TLS is not what is wrong, or nobody listens."""
+    """One sentence without a full stop, or None where TLS is not what is wrong, or no one listens."""
     if not endpoint.port:
         return None
     try:

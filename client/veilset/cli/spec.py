@@ -123,7 +123,7 @@ def _rates(found: Spec) -> str:
 def _warn(found: Spec) -> None:
     if found.privacy.calibration is not Calibration.WORST_CASE:
         click.echo(
-            f"veilset: warning: calibration {found.privacy.calibration} assumes that nobody chose elements knowing the "
+            f"veilset: warning: calibration {found.privacy.calibration} assumes that no one chose elements knowing the "
             "seed, which this file tells; worst-case does not",
             err=True,
         )

@@ -257,7 +257,7 @@ def _policy(information: object) -> str:
 
 
 def _first(client: RedisClient | Pipeline, key: str, most: int) -> bytes:
-    """A string key's value, or its first ``most`` bytes and one more, since whoever writes to Redis decides how long it is;
+    """A string key's value, or its first ``most`` bytes and one more, since anyone who writes to Redis decides how long it is;
     empty for a key that is gone or of another type, which is as good as lost and will be written over."""
     try:
         value = client.getrange(key, 0, most)

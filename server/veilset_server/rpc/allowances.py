@@ -132,7 +132,7 @@ class Allowances:
                     self._bytes.pop(key, None)
 
     def public(self, address: str, displace: Callable[[], None]) -> AbstractContextManager[None]:
-        """One call of a method that needs no credentials: a health check. It counts on nobody's limits, since strangers must
+        """One call of a method that needs no credentials: a health check. It counts on no one's limits, since strangers must
         not use up those of callers with credentials. Refusing it costs as much as answering it, and a probe that is refused
         has the service restarted: so it always begins, and where too many are open the oldest one ends (`EvictingSlots`).
         """

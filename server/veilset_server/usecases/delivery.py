@@ -156,7 +156,7 @@ class Delivery:
                     tell()
 
     def stop_waiting(self) -> None:
-        """The service stops: whoever waits is answered now."""
+        """The service stops: anyone who waits is answered now."""
         self.stopping = True
         self._tell()
 

@@ -81,7 +81,7 @@ class DeliveryWorker:
                 level("delivery delayed", reason=error.reason, kind=error.details.get("kind", ""), cause=error.message)
                 idle = LONGEST_PAUSE if lasting else pause
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except Exception as error:  # noqa: BLE001 - the thread must outlive what nobody foresaw
+            except Exception as error:  # noqa: BLE001 - the thread must outlive what no one foresaw
                 kind, places = type(error).__name__, error_places(error)
                 log.error("delivery failed", kind=kind, places=places)  # noqa: TRY400 - its text may hold elements
                 idle = pause

@@ -1,6 +1,6 @@
 """One release in the store, compared with what was charged; what is gone or another is written again from the artefact.
 
-The pointer moves to nothing but a release that was found whole in the same breath, every chunk compared by its hash. So a
+The pointer moves to nothing but a release that was found whole in the same pass, every chunk compared by its hash. So a
 release whose artefact is damaged keeps what the store still has of it, and gets back what is whole in the artefact; where
 both are damaged in the same chunk it never becomes what readers are pointed at.
 """

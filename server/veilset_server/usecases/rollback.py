@@ -1,6 +1,6 @@
 """Noticing that the ledger was rolled back: an older copy restored, or the state folder lost.
 
-Whoever restores yesterday's state folder also restores yesterday's budget. So what was charged is remembered in two
+Anyone who restores yesterday's state folder also restores yesterday's budget. So what was charged is remembered in two
 places outside it: an anchor file on another path, and the signed headers that readers see in Redis. Where either knows of
 more than the ledger does, nothing is published until an operator has charged what was lost. What cannot be told apart: an
 empty Redis, no anchor file and a fresh ledger look like a new service.
@@ -210,7 +210,7 @@ def _mark_of(header: ReleaseHeader | None) -> Mark:
 
 def _price_above(header: ReleaseHeader | None, sequence: int) -> Charge:
     """What the set's releases above ``sequence`` have cost, if all cost what the newest did. Its count is added; whether
-    those between had one nobody knows."""
+    those between had one no one knows."""
     unknown = 0 if header is None else max(0, header.sequence - sequence)
     if header is None or not unknown:
         return Charge(0, Fraction(0))

@@ -129,7 +129,7 @@ class SetLimits:
 
 
 class Sets:
-    """Creates and deletes sets. ``set_locks``: nobody publishes a set while it is deleted."""
+    """Creates and deletes sets. ``set_locks``: no one publishes a set while it is deleted."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Sets:
         self._limits = limits
 
     def plan(self, request: SetRequest) -> Plan:
-        """The encoding that the set would have, with the rates to expect. May search for seconds; waits for nobody.
+        """The encoding that the set would have, with the rates to expect. May search for seconds; waits for no one.
 
         Raises InvalidInput, PoorUtility (unless allowed), LimitExceeded.
         """
@@ -253,8 +253,8 @@ class Sets:
         stored = self._ledger.get_set(check_name("name", name))
         self._guard.check(name, stored.description.account)  # under no lock: Redis may hang
         with self._set_locks[stored.set_id]:
-            releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)  # nobody can add to them any more
-            with self._delivery.locks[name]:  # nobody delivers its releases, or makes a set of that name, meanwhile
+            releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)  # no one can add to them any more
+            with self._delivery.locks[name]:  # no one delivers its releases, or makes a set of that name, meanwhile
                 self._ledger.get_set_by_id(stored.set_id)  # another may have deleted it, and a new one bear its name
                 self._delivery.forget(name, releases)
                 self._ledger.delete_set(name)

@@ -28,7 +28,7 @@ class _Waiting:
 
 
 class SmallUploads:
-    """Commits small uploads in groups: whoever finds no commit under way makes the next one, for all who wait. Thread-safe."""
+    """Commits small uploads in groups: anyone who finds no commit under way makes the next one, for all who wait. Thread-safe."""
 
     def __init__(self, ledger: SqliteLedger, compactor: Compactor) -> None:
         self._ledger = ledger

@@ -37,7 +37,7 @@ def _position(h: np.uint64, i: int, bits: np.uint64) -> np.uint64:
 def _look_up(
     vector: NDArray[np.uint8], hashed: NDArray[np.uint64], bits: np.uint64, hashes: int, found: NDArray[np.uint64]
 ) -> np.uint8:
-    """Positions of digests (n,), n ≤ _BLOCK, into ``found``. Their bytes are read all at once, so that whoever needs them
+    """Positions of digests (n,), n ≤ _BLOCK, into ``found``. Their bytes are read all at once, so that anyone who needs them
     next finds them in the cache instead of waiting for one after the other; what is returned says that they are needed."""
     for j in range(len(hashed)):
         for i in range(hashes):

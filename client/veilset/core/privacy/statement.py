@@ -58,12 +58,12 @@ class Statement:
             f"that unit under that relation, calibrated by {self.calibration}, assuming {self.assumption}.\n"
             + self._arrival
             + self._delta_warning
-            + "The promise is computational: the noise is drawn by AES-CTR under fresh keys, so it holds against whoever cannot "
-            "tell AES-CTR from random bits.\n"
+            + "The promise is computational: the noise is drawn by AES-CTR under fresh keys, so it holds against anyone who "
+            "cannot tell AES-CTR from random bits.\n"
             f"Spent on the budget account up to and with this release: ε = {amount_text(self.total_epsilon)}, "
             f"δ = {amount_text(self.total_delta)}; the account's limit was then ε = {amount_text(self.limit_epsilon)}, "
             f"δ = {amount_text(self.limit_delta)}.\n"
-            "Whoever guesses which of two such sets it was, holding both equally likely beforehand and knowing "
+            "Anyone who guesses which of two such sets it was, holding both equally likely beforehand and knowing "
             f"everything else, is right at most {accuracy_text(self.epsilon, self.delta)} of the time from "
             f"{'this generation' if self.increments else 'this release'}, and "
             f"at most {accuracy_text(self.total_epsilon, self.total_delta)} from everything spent on the account."

@@ -186,7 +186,7 @@ def remember_finished(transaction: sqlite3.Connection, upload: Upload, count: in
 
 
 def forget_checksums(transaction: sqlite3.Connection, set_id: int) -> None:
-    """Forget what the set's finished uploads held: of a short one the checksum tells the elements to whoever can guess them."""
+    """Forget what the set's finished uploads held: the checksum of a short one tells its elements to anyone who guesses them."""
     rows = transaction.execute(f"{SELECT_FINISHED} WHERE set_id = ? AND checksum <> x''", (set_id,)).fetchall()
     for row in rows:
         _check_seal(row)
