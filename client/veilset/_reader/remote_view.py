@@ -99,7 +99,7 @@ def remote(
     """Ask a release in Redis about a few elements without downloading it; use the result as a context manager.
 
     What is given up against `veilset.open`: **Redis sees which bytes are asked for**, so anyone who runs or watches it learns
-    about the queries what it could learn from their hashes; and **the bytes cannot be checked**, since hashes are of whole chunks:
+    about the queries what it could learn from their hashes; and **the bytes cannot be checked**, as hashes are of whole chunks:
     a Redis that lies about them decides the answers. The header is checked as always. Cost: what the encoding needs to know its
     law when opened (bloom: one BITCOUNT a MiB), then a few GETRANGE an element, pipelined. It stays with its release; once that
     has expired, NotFound says to open again.
