@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from veilset.core.encodings import check_increments, plan_all, recommended
+from veilset.core.encodings.bloom.parameters import BloomParameters
 from veilset.core.encodings.generation import mixture_scores
 from veilset.core.encodings.linear.parameters import LinearParameters
-from veilset.core.encodings.planning import PlanRequest, rates_after
-from veilset.core.params import Adjacency, PrivacyParameters
-from veilset.errors import InvalidInput
+from veilset.core.encodings.planning import PlanRequest, evaluate, rates_after
+from veilset.core.params import Adjacency, Calibration, PrivacyParameters
+from veilset.errors import InvalidInput, PoorUtility
 
 TABLE = Path(__file__).parents[1] / "data" / "generations_reference.csv"
 ROWS = [
@@ -63,3 +66,25 @@ def test_mixture_score_is_the_likelihood_ratio_of_a_member_of_any_release() -> N
 def test_number_of_increments_out_of_range_is_refused(increments: int) -> None:
     with pytest.raises(InvalidInput, match="increments"):
         PlanRequest(1000, PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE), increments=increments, min_efficiency=0.0)
+
+
+def test_a_family_whose_increments_keep_no_promise_is_not_recommended() -> None:
+    """Though without increments its plan stands."""
+    request = PlanRequest(10**5, PrivacyParameters(8.0, 0.0, Adjacency.REPLACE_ONE), increments=3)
+    found = plan_all(request)
+    refused = found["bloom"]
+    assert isinstance(refused, PoorUtility)
+    assert "replace-one" in str(refused)
+    assert recommended(found, request) is found["linear"]
+    check_increments(BloomParameters.plan(replace(request, increments=0)))
+    with pytest.raises(InvalidInput, match="replace-one"):
+        check_increments(BloomParameters.plan(request))
+
+
+def test_increments_of_a_promise_with_delta_are_refused() -> None:
+    privacy = PrivacyParameters(8.0, 1e-6, Adjacency.ADD_REMOVE, Calibration.W_QUANTILE)
+    parameters = BloomParameters.calibrate(privacy, {"bits": 40, "hashes": 30})
+    plan = evaluate(parameters, PlanRequest(10, privacy, increments=3))
+    assert plan.privacy.delta > 0.0
+    with pytest.raises(InvalidInput, match="delta 0"):
+        check_increments(plan)

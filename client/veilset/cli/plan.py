@@ -9,7 +9,7 @@ import click
 
 from veilset.cli import options
 from veilset.cli.output import emit, lines
-from veilset.core.encodings import ENCODINGS, plan_all, recommended
+from veilset.core.encodings import ENCODINGS, check_increments, plan_all, recommended
 from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import (
     DEFAULT_BITS_PER_ELEMENT,
@@ -99,6 +99,7 @@ def plan(
     else:
         found = plan_all(request)
     chosen = recommended(found, request)
+    check_increments(chosen)
     options.warn_of_large_delta(chosen.privacy.delta, max(size, privacy.min_size))
     if plot is not None:
         from veilset._report.plots import plot_plan
@@ -191,24 +192,18 @@ def _generation_notes(request: PlanRequest, chosen: Plan) -> list[str]:
     """Whether increments are worth it."""
     if not request.increments:
         return []
-    notes = []
-    if chosen.privacy.delta:
-        notes.append(
-            "increments need a promise with delta 0: choose the encoding linear, or the calibration worst-case"
-        )
     last = chosen.after(request.increments)
-    if last.advantage < _WORTH * chosen.advantage:
-        kept = max(
-            number
-            for number in range(request.increments)
-            if chosen.after(number).advantage >= _WORTH * chosen.advantage
-        )
-        notes.append(
-            f"after {request.increments} increments {last.advantage / chosen.advantage:.0%} of the base's advantage is left, and "
-            f"{_WORTH:.0%} after {kept}: take fewer increments, publish less often, or spend a larger ε (below about 5 "
-            "increments are seldom worth it)"
-        )
-    return ["", *notes] if notes else []
+    if last.advantage >= _WORTH * chosen.advantage:
+        return []
+    kept = max(
+        number for number in range(request.increments) if chosen.after(number).advantage >= _WORTH * chosen.advantage
+    )
+    note = (
+        f"after {request.increments} increments {last.advantage / chosen.advantage:.0%} of the base's advantage is left, and "
+        f"{_WORTH:.0%} after {kept}: take fewer increments, publish less often, or spend a larger ε (below about 5 "
+        "increments are seldom worth it)"
+    )
+    return ["", note]
 
 
 def _notes(request: PlanRequest, found: dict[str, Plan | PoorUtility]) -> list[str]:

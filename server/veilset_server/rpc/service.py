@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import grpc
 
-from veilset.core.encodings import find_encoding, plan_all, recommended
+from veilset.core.encodings import check_increments, find_encoding, plan_all, recommended
 from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import Plan, PlanRequest, evaluate, objective_of
 from veilset.core.params import Calibration, HashScheme, Normalization, check_integer, check_name
@@ -214,7 +214,9 @@ def _plan(request: pb.PlanReleaseRequest) -> Plan:
     if not name:
         return recommended(plan_all(wanted), wanted)
     family = find_encoding(name)
-    return evaluate(family.calibrate(wanted.privacy, dimensions), wanted) if dimensions else family.plan(wanted)
+    found = evaluate(family.calibrate(wanted.privacy, dimensions), wanted) if dimensions else family.plan(wanted)
+    check_increments(found)
+    return found
 
 
 def _publish_request(request: pb.PublishReleaseRequest) -> PublishRequest:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.encodings.generation import check_generation
 from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.encodings.planning import Plan, PlanRequest, SmallestVector
-from veilset.errors import PoorUtility, must_be
+from veilset.errors import InvalidInput, PoorUtility, must_be
 
 ENCODINGS: dict[str, type[Parameters]] = {family.encoding: family for family in (BloomParameters, LinearParameters)}
 """Name → family, in the order of tables; the first is taken where none is named."""
@@ -38,14 +39,25 @@ def parameters_of(name: str, fields: Mapping[str, int]) -> Parameters:
 
 
 def plan_all(request: PlanRequest) -> dict[str, Plan | PoorUtility]:
-    """The best plan of every family, or its refusal."""
+    """The best plan of every family, or its refusal: for poor answers, or where increments would not keep the promise."""
     found: dict[str, Plan | PoorUtility] = {}
     for name, family in ENCODINGS.items():
         try:
-            found[name] = family.plan(request)
+            found[name] = plan = family.plan(request)
         except PoorUtility as refused:
             found[name] = refused
+            continue
+        try:
+            check_increments(plan)
+        except InvalidInput as refused:
+            found[name] = PoorUtility(str(refused))
     return found
+
+
+def check_increments(plan: Plan) -> None:
+    """Raise InvalidInput for a plan with increments that would not keep its promise."""
+    if plan.increments:
+        check_generation(plan.parameters, plan.privacy)
 
 
 def recommended(found: Mapping[str, Plan | PoorUtility], request: PlanRequest) -> Plan:
