@@ -266,6 +266,26 @@ def test_the_command_line_publishes_and_lists_increments(
     assert open_manifest(read_manifest(io.BytesIO((tmp_path / "f").read_bytes()))).sequence == 1
 
 
+@pytest.mark.parametrize(("epsilon", "worth"), [(8, True), (3, False)])
+def test_a_plan_says_where_increments_are_not_worth_it(
+    epsilon: int, worth: bool, veilset_here: Callable[..., Finished]
+) -> None:
+    plan = ("plan", "--size", "100000", "--epsilon", str(epsilon), "--adjacency", "add-remove", "--increments", "30")
+    shown = veilset_here(*plan).out
+    assert all(f"linear, {number} increment" in shown for number in (1, 15, 30))
+    assert f"at most {math.tanh(epsilon / 62):.4f} each" in shown
+    assert ("take fewer increments" in shown) is not worth
+
+
+@pytest.mark.parametrize("encoding", [(), ("--encoding", "bloom")])
+def test_a_plan_refuses_what_creation_refuses(encoding: tuple[str, ...], veilset_here: Callable[..., Finished]) -> None:
+    """Alone it is an error; beside another encoding a line of the table."""
+    plan = ("plan", "--size", "100000", "--epsilon", "8", "--adjacency", "replace-one", "--increments", "3", *encoding)
+    done = veilset_here(*plan)
+    assert "keep no promise under replace-one" in (done.complaint() if encoding else done.out)
+    assert encoding or "bloom, 1 increment" not in done.out
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

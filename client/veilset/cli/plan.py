@@ -25,6 +25,7 @@ from veilset.core.encodings.planning import (
     evaluate,
 )
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
+from veilset.core.privacy.limits import advantage_limit
 from veilset.core.privacy.statement import accuracy_text
 from veilset.errors import InvalidInput, PoorUtility
 
@@ -192,18 +193,22 @@ def _generation_notes(request: PlanRequest, chosen: Plan) -> list[str]:
     """Whether increments are worth it."""
     if not request.increments:
         return []
+    whole = advantage_limit(chosen.privacy.epsilon / (request.increments + 1), 0.0)
+    shared = f"{request.increments + 1} whole releases in place of the generation, sharing its ε, have an advantage of at most"
+    notes = [f"{shared} {whole:.4f} each"]
     last = chosen.after(request.increments)
-    if last.advantage >= _WORTH * chosen.advantage:
-        return []
-    kept = max(
-        number for number in range(request.increments) if chosen.after(number).advantage >= _WORTH * chosen.advantage
-    )
-    note = (
-        f"after {request.increments} increments {last.advantage / chosen.advantage:.0%} of the base's advantage is left, and "
-        f"{_WORTH:.0%} after {kept}: take fewer increments, publish less often, or spend a larger ε (below about 5 "
-        "increments are seldom worth it)"
-    )
-    return ["", note]
+    if last.advantage < _WORTH * chosen.advantage:
+        kept = max(
+            number
+            for number in range(request.increments)
+            if chosen.after(number).advantage >= _WORTH * chosen.advantage
+        )
+        notes.append(
+            f"after {request.increments} increments {last.advantage / chosen.advantage:.0%} of the base's advantage is left, and "
+            f"{_WORTH:.0%} after {kept}: take fewer increments, publish less often, or spend a larger ε (below about 5 "
+            "increments are seldom worth it)"
+        )
+    return ["", *notes]
 
 
 def _notes(request: PlanRequest, found: dict[str, Plan | PoorUtility]) -> list[str]:
