@@ -256,6 +256,12 @@ def test_the_command_line_publishes_and_lists_increments(
     for _ in range(2):
         assert veilset_here("publish", set_name, "--increment", settings=settings).code == 0
     assert "used up" in veilset_here("publish", set_name, "--increment", settings=settings).complaint()
+    listed = [line.split("\t") for line in veilset_here("releases", set_name, settings=settings).out.splitlines()]
+    assert [(line[0], line[-1]) for line in listed] == [
+        ("3", "increment 2 of 2 to release 1"),
+        ("2", "increment 1 of 2 to release 1"),
+        ("1", "ε=16"),
+    ]
     shown = veilset_here("inspect", set_name, "--json", settings=settings).json()
     assert [part["sequence"] for part in shown["parts"]] == [1, 2, 3]
     assert (shown["generation"], shown["increment"], shown["planned_increments"]) == (1, 2, 2)

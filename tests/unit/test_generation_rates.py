@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilset.core.encodings import check_increments, plan_all, recommended
+from veilset.core.encodings import ENCODINGS, check_increments, plan_all, recommended
 from veilset.core.encodings.bloom.parameters import BloomParameters
 from veilset.core.encodings.generation import mixture_scores
+from veilset.core.encodings.interface import Parameters, pure
 from veilset.core.encodings.linear.parameters import LinearParameters
-from veilset.core.encodings.planning import PlanRequest, evaluate, rates_after
+from veilset.core.encodings.planning import PlanRequest, evaluate, for_increment, rates_after
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.errors import InvalidInput, PoorUtility
 
@@ -88,3 +89,27 @@ def test_increments_of_a_promise_with_delta_are_refused() -> None:
     assert plan.privacy.delta > 0.0
     with pytest.raises(InvalidInput, match="delta 0"):
         check_increments(plan)
+
+
+@pytest.mark.parametrize("size", [1, 1000, 3_000_000])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0, 16.0])
+@pytest.mark.parametrize(
+    ("family", "adjacency"),
+    [(family, adjacency) for family in ENCODINGS.values() for adjacency in sorted(family.GENERATIONS)],
+)
+def test_increments_keep_the_promise_and_noise_of_their_base(
+    family: type[Parameters], adjacency: Adjacency, epsilon: float, size: int
+) -> None:
+    """Whatever they are made for: only the length follows it."""
+    privacy = PrivacyParameters(epsilon, 0.0, adjacency, Calibration.W_QUANTILE)
+    plan = family.plan(PlanRequest(100_000, privacy, increments=30, min_efficiency=0.0))
+    made = for_increment(plan.parameters, plan.privacy, made_for=plan.capacity, size=size)
+    charged = made.charged(pure(plan.privacy))
+    assert charged.epsilon == epsilon
+    assert charged.delta == 0.0
+    length = {"bits", "columns"}
+    base, increment = plan.parameters.fields(), made.fields()
+    assert {name: base[name] for name in base.keys() - length} == {
+        name: increment[name] for name in base.keys() - length
+    }
+    assert (made.vector_bytes < plan.bytes) is (size < 100_000)

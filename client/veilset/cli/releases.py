@@ -115,12 +115,14 @@ def publish(
 @options.server
 @options.as_json
 def releases(set_name: str, server: Server, as_json: bool) -> None:
-    """List the releases of SET, newest first; with --json one object a line."""
+    """List the releases of SET, newest first; with --json one object a line. An increment, which is free, shows its number."""
     with server.connect() as service:
         for release in service.list_releases(set_name):
-            shown = describe(release)
-            epsilon = amount_text(make_statement(release.header).epsilon)
-            text = f"{release.sequence}\t{release.state}\t{shown['created_at']}\tε={epsilon}"
+            shown, header = describe(release), release.header
+            what = f"ε={amount_text(make_statement(header).epsilon)}"
+            if not header.is_base:
+                what = f"increment {len(header.earlier)} of {header.planned_increments} to release {header.generation}"
+            text = f"{release.sequence}\t{release.state}\t{shown['created_at']}\t{what}"
             click.echo(json.dumps(shown) if as_json else text)
 
 
