@@ -234,11 +234,12 @@ def test_finish_waits_for_a_compaction_only_at_64_runs(desk: Desk, monkeypatch: 
     assert len(desk.held()) == MAX_RUNS + 1
 
 
-def test_removed_digests_leave_the_disk_after_a_publish(desk: Desk, tmp_path: Path) -> None:
+@pytest.mark.parametrize("operation", [Operation.REMOVE, Operation.REPLACE])
+def test_removed_digests_leave_the_disk_after_a_publish(desk: Desk, tmp_path: Path, operation: Operation) -> None:
     """And the checksums of uploads, which tell a single element to whoever can guess it; their ids are still known."""
     removed = 0x1122334455667788
     traces = [send(desk, "a", Operation.ADD, [5, removed]), send(desk, "b", Operation.ADD, [removed])]
-    send(desk, "r", Operation.REMOVE, [removed])
+    send(desk, "r", operation, [removed] if operation is Operation.REMOVE else [5])
     desk.publish("p")
     desk.compactor.start()
     for _ in range(500):

@@ -214,7 +214,7 @@ class Runs:
                     chosen = _chosen(items, whole)
                     folds = [(chosen, (), len(chosen) < len(items))] if chosen else []
                 folded = any([self._fold(set_id, *wanted, stopping) for wanted in folds])  # noqa: C419 - all of them
-            if whole and folds:
+            if whole:  # always: a replacement and an earlier fold leave no removal behind
                 self._ledger.forget_checksums(set_id)
             return folded
 

@@ -245,8 +245,10 @@ class SqliteLedger:
 
     def forget_checksums(self, set_id: int) -> None:
         """Forget the checksums of the set's finished uploads; their ids are still known."""
-        with self._file.transaction() as transaction:
-            ledger_uploads.forget_checksums(transaction, set_id)
+        after: str | None = ""
+        while after is not None:  # a page at a time, so that uploads do not wait
+            with self._file.transaction() as transaction:
+                after = ledger_uploads.forget_checksums(transaction, set_id, after)
 
     def forget_finished(self, before_us: int) -> int:
         """Forget the ids of uploads that were finished before that time; returns how many."""

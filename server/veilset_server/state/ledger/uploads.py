@@ -185,9 +185,15 @@ def remember_finished(transaction: sqlite3.Connection, upload: Upload, count: in
     transaction.execute("INSERT INTO finished_uploads VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, seal(*row)))
 
 
-def forget_checksums(transaction: sqlite3.Connection, set_id: int) -> None:
-    """Forget what the set's finished uploads held: the checksum of a short one tells its elements to anyone who guesses them."""
-    rows = transaction.execute(f"{SELECT_FINISHED} WHERE set_id = ? AND checksum <> x''", (set_id,)).fetchall()
+def forget_checksums(transaction: sqlite3.Connection, set_id: int, after: str) -> str | None:
+    """Forget what the set's finished uploads held: the checksum of a short one tells its elements to anyone who guesses them.
+
+    At most 1000 uploads, of ids above ``after``; returns the last one's id, None after the last of all.
+    """
+    rows = transaction.execute(
+        f"{SELECT_FINISHED} WHERE set_id = ? AND upload_id > ? AND checksum <> x'' ORDER BY upload_id LIMIT 1000",
+        (set_id, after),
+    ).fetchall()
     for row in rows:
         _check_seal(row)
         kept = (*row[:4], b"", row[5])
@@ -195,6 +201,7 @@ def forget_checksums(transaction: sqlite3.Connection, set_id: int) -> None:
             "UPDATE finished_uploads SET checksum = x'', seal = ? WHERE set_id = ? AND upload_id = ?",
             (seal(*kept), set_id, row[1]),
         )
+    return rows[-1][1] if rows else None
 
 
 def forget_finished(transaction: sqlite3.Connection, before_us: int) -> int:
