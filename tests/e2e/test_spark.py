@@ -162,7 +162,7 @@ def test_bad_columns_change_nothing(service: ServiceProcess, set_name: str, sess
         for column, of, told in (
             ("mail", frame, "email, number"),
             ("number", frame, "string or binary"),
-            ("email", frame, "there are 2;"),
+            ("email", frame, "holds 2 nulls; drop"),
             ("email", frame.dropna(), "and 2 values are none"),
         ):
             with pytest.raises(InvalidInput, match=told) as refused:
