@@ -151,7 +151,7 @@ class _Cells:
         cells = np.searchsorted(parts, ends) - np.searchsorted(parts, starts) + 1
         row = int(np.flatnonzero(cells != self._width)[0])
         counts = f"{cells[row]} cells in line {lines[row]} and {self._width} in its first row"
-        raise must_be("file", f"CSV with as many cells in every row: {self._name} has {counts}")
+        raise InvalidInput("file", f"file {self._name} has {counts}; every row has to have as many cells")
 
     def _begin(self, row: bytes) -> int:
         """Find the column by the first row; returns how many rows the header takes."""
@@ -195,7 +195,7 @@ class _Cells:
             what = f"opens one in line {text.line_at(data, int(quotes[-1]), self._line)} that is {unclosed}"
         else:
             return
-        raise must_be("file", f"CSV with quotes around whole cells only: {self._name} {what}; {_UNQUOTED}")
+        raise InvalidInput("file", f"file {self._name} {what}; {_UNQUOTED}")
 
 
 def find_column(names: list[str], column: str, file: str, *, shown: bool) -> int:
@@ -203,7 +203,7 @@ def find_column(names: list[str], column: str, file: str, *, shown: bool) -> int
     places = [place for place, name in enumerate(names) if name == column]
     if len(places) > 1:
         listed = " and ".join(str(place + 1) for place in places)
-        raise must_be("column", f"the name of one column only: in {file}, columns {listed} have it", column)
+        raise InvalidInput("column", f"column {column!r} is ambiguous: in {file}, columns {listed} have it; rename one")
     if not places:
         known = f"one of those of {file}: " + ", ".join(names)
         hidden = f"a name in the first row of {file}, which is not shown: without a header it is data; --delimiter parts cells"

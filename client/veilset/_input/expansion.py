@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from veilset.core.params import MAX_ELEMENT_BYTES
-from veilset.errors import InvalidInput, must_be
+from veilset.errors import InvalidInput
 
 PAGE_LIMIT = 32 << 20
 """Most that a page of a Parquet file may take."""
@@ -48,7 +48,9 @@ def check_pages(file: Any, chunk: Any, name: str) -> None:
         if not 0 <= size <= max(limit, 2 * MAX_ELEMENT_BYTES) or packed < 0:
             raise _too_large("pages", size, limit, name)
         if size > PAGE_LIMIT >> 5 and size > values * 2 * MAX_ELEMENT_BYTES:
-            raise must_be("column", f"values of at most {MAX_ELEMENT_BYTES} bytes; {name} has far longer ones")
+            raise InvalidInput(
+                "column", f"column of {name} has values far longer than an element, {MAX_ELEMENT_BYTES} bytes at most"
+            )
         place += length + packed
 
 
@@ -101,8 +103,9 @@ def _unpacked_size(message: _Table, data: bytes | mmap.mmap, body: int) -> tuple
 
 
 def _too_large(pieces: str, size: int, limit: int, name: str) -> InvalidInput:
-    return must_be(
-        "file", f"of {pieces} that take at most {limit >> 20} MiB; {name} has one of {size} bytes; {_SMALLER}"
+    return InvalidInput(
+        "file",
+        f"file {name} is refused: one of its {pieces} takes {size} bytes, and {limit >> 20} MiB are the most; {_SMALLER}",
     )
 
 

@@ -88,7 +88,7 @@ def _chosen_format(source: Opened, path: str, form: FileForm) -> str:
     known = form.file_format or _SUFFIXES.get(_suffix(path))
     if known in ("parquet", "arrow"):
         said = "as --format says" if form.file_format else "as its name says"
-        raise must_be("file", f"{known}, {said}: {source.name} is not; --format names another")
+        raise InvalidInput("file", f"file {source.name} is not {known}, {said}; --format names another")
     return known or ("csv" if form.column else "lines")
 
 

@@ -44,7 +44,7 @@ def read_table(path: str, kind: str, column: str | None, tally: Tally) -> Iterat
             before += len(array)
     except (pyarrow.ArrowException, OSError, Malformed, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise must_be("file", f"a whole, undamaged {kind} file: {path} ({reason})") from None
+        raise InvalidInput("file", f"file {path} is not a whole, undamaged {kind} file ({reason})") from None
 
 
 def _parquet(path: str, column: str, kind: str) -> Iterator[Any]:  # noqa: ARG001
@@ -122,7 +122,7 @@ def _check_type(kind: Any, column: str, path: str) -> None:
     if name in ("dictionary", "run_end_encoded"):
         name = f"{name} of {kind.value_type}"
     remedy = "give a column of its own to the part that is meant" if nested else "cast it to text where it is written"
-    raise must_be("column", f"of text or binary: {column} of {path} is of type {name}; {remedy}")
+    raise InvalidInput("column", f"column {column} of {path} is of type {name}; text or binary is needed: {remedy}")
 
 
 def _present(array: Any, path: str, before: int, tally: Tally) -> Iterator[PackedElements]:

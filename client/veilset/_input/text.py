@@ -57,7 +57,9 @@ def read_chunks(source: Opened, encoding: str | None) -> Iterator[bytes]:
             try:
                 chunk = decode(chunk, final=ended).encode()
             except UnicodeError:
-                raise must_be("encoding", f"that of the text in {source.name}, which is not {encoding}") from None
+                raise InvalidInput(
+                    "encoding", f"encoding has to fit the text in {source.name}, which is not {encoding}"
+                ) from None
         if chunk:
             yield chunk.removeprefix(_MARK) if first else chunk
             first = False
@@ -98,7 +100,7 @@ def _whole_lines(source: Opened, encoding: str | None) -> Iterator[bytes]:
 
 def too_long(name: str, line: int, what: str) -> InvalidInput:
     """What is said of a line or row that goes on and on."""
-    return must_be("file", f"of {what}s of at most {LONGEST_LINE >> 20} MiB: {name}, line {line} is longer")
+    return InvalidInput("file", f"file {name} has a {what} of more than {LONGEST_LINE >> 20} MiB in line {line}")
 
 
 def line_at(data: NDArray[np.uint8], position: int, first: int) -> int:
@@ -114,12 +116,12 @@ def check_text(block: bytes, name: str, first: int, *, whole: bool = True) -> No
     data = np.frombuffer(block, dtype=np.uint8)
     if (position := block.find(b"\0")) >= 0:
         if wide := _wide_encoding(data[: 1 << 12]):
-            raise must_be("encoding", f"{wide} for {name}, which looks like it (--encoding {wide})")
+            raise InvalidInput("encoding", f"file {name} looks like {wide}; say so by --encoding {wide}")
         if block[257:262] == b"ustar":
-            raise must_be(
-                "file", f"text, Parquet or Arrow: {name} is a tar archive; unpack it and give the file inside"
-            )
-        raise must_be("file", f"text: {name} has a NUL byte in line {line_at(data, position, first)}")
+            raise InvalidInput("file", f"file {name} is a tar archive; unpack it and give the file inside")
+        raise InvalidInput(
+            "file", f"file {name} is not text: it has a NUL byte in line {line_at(data, position, first)}"
+        )
     if block.isascii():
         return
     if (position := block.find(_MARK)) >= 0:
@@ -130,7 +132,9 @@ def check_text(block: bytes, name: str, first: int, *, whole: bool = True) -> No
     except UnicodeDecodeError as error:
         if whole or error.end < len(block):
             where = f"{name} is not in line {line_at(data, error.start, first)}"
-            raise must_be("file", f"UTF-8 text: {where}; --encoding names another, such as latin-1") from None
+            raise InvalidInput(
+                "file", f"file is not UTF-8 text: {where}; --encoding names another, such as latin-1"
+            ) from None
 
 
 def _wide_encoding(sample: NDArray[np.uint8]) -> str:
@@ -153,4 +157,6 @@ def check_line_ends(data: NDArray[np.uint8], returns: NDArray[np.int64], name: s
         what, remedy = "ends in CR CR LF", "tr -d '\\r'"
     else:
         what, remedy = "has a carriage return (CR) that is not before a line feed", "tr '\\r' '\\n'"
-    raise must_be("file", f"of lines that end in LF or CR LF: {where} {what}; convert it, for instance by {remedy}")
+    raise InvalidInput(
+        "file", f"file {where} {what}; lines end in LF or CR LF, so convert it, for instance by {remedy}"
+    )
