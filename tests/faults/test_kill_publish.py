@@ -166,6 +166,7 @@ def strike_increments(
     start_redis: Callable[..., RedisServer],
     trying: Trying,
     steps: Sequence[tuple[str, int]],
+    base_steps: Sequence[tuple[str, int]] = (),
 ) -> None:
     """Kill it in an increment at each step, start it again, repeat the publish: every element is in exactly one release.
 
@@ -181,9 +182,17 @@ def strike_increments(
                 encoding="linear",
                 increments=200,
                 increment_capacity=50,
+                budget_epsilon=2000,
             )
             client.add("s", added := [f"base-{number}" for number in range(20)])
-        service.publish("s", "base")
+        for (step, call), when in itertools.product(base_steps, ("before", "after")):
+            request_id = f"base-{next(_requests)}"
+            with trying("SIGKILL while publishing a base of increments"):
+                assert service.strike(step, when, partial(service.publish, "s", request_id), call), (step, when, call)
+                service.process.start()
+                assert service.publish("s", request_id).state == "published"
+            assert veilset.open(service.redis.url, "s").contains_many(added).all()
+        bases = service.publish("s", "base").sequence
         for number, ((step, call), when) in enumerate(itertools.product(steps, ("before", "after"))):
             with service.process.connect() as client:
                 client.add("s", new := [f"{number}-{index}" for index in range(5)])
@@ -206,7 +215,7 @@ def strike_increments(
             hashed = digests([element.encode() for element in added], hashing.scheme, hashing.seed)
             found = [part.header.encoding.read(part.main, hashed) for part in parts]
             assert (np.sum(found, axis=0) == 1).all(), (step, when, call)
-        assert read_ledger(service.state).charges[-1].sequence == 2 * len(steps) + 1
+        assert read_ledger(service.state).charges[-1].sequence == 2 * len(steps) + bases
 
 
 def test_a_kill_in_an_increment(tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying) -> None:
@@ -218,7 +227,7 @@ def test_a_kill_in_an_increment(tmp_path: Path, start_redis: Callable[..., Redis
 def test_a_kill_at_every_step_of_an_increment(
     tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying
 ) -> None:
-    strike_increments(tmp_path, start_redis, trying, INCREMENT_STEPS)
+    strike_increments(tmp_path, start_redis, trying, INCREMENT_STEPS, INCREMENT_STEPS)
 
 
 @pytest.mark.faults

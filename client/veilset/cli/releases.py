@@ -96,8 +96,12 @@ def publish(
     emit(shown, as_json, f"{release.set_name}/{release.sequence} {release.state}\n{make_statement(release.header)}")
     if release.state == "lost":
         complain(
-            f"{release.set_name}/{release.sequence}: lost, its file was damaged before Redis had it; it stays charged, "
-            "and another request id publishes anew"
+            f"{release.set_name}/{release.sequence}: lost, its file was damaged before Redis had it; "
+            + (
+                "what it held waits for the next base release"
+                if release.header.earlier
+                else "it stays charged, and another request id publishes anew"
+            )
         )
         return EXIT_FAILED
     if release.state == "pending" and not no_wait:

@@ -110,7 +110,8 @@ class Delivery:
                 with suppress(StoreMisconfigured):  # what was written of it may stay
                     self._store.expire(name, sequence, chunk_count(release), self._grace_seconds)
                 self._mark(release, ReleaseState.LOST)
-                log.error("release lost", set=name, sequence=sequence, file=error.details.get("file", ""))  # noqa: TRY400
+                held = "waits for the next base release" if open_manifest(release.manifest).earlier else "charged"
+                log.error("release lost", set=name, sequence=sequence, held=held, file=error.details.get("file", ""))  # noqa: TRY400
                 return False
             self._store.move_pointer(name, sequence)
             with suppress(StoreMisconfigured):
