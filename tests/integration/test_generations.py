@@ -326,6 +326,20 @@ def test_a_base_without_increments_ends_the_generation(desk: Desk) -> None:
         publish(desk, "increment", increment=True)
 
 
+def test_a_publish_may_plan_increments_for_a_set_without(tmp_path: Path) -> None:
+    made = Desk(tmp_path, MemoryAnchor(), MemoryStore(tmp_path / LEDGER_NAME))
+    encoding = LinearParameters.calibrate(PRIVACY, {"columns": 512, "planes": 32})
+    described = replace(describe(PRIVACY, encoding, UNIVERSE), increments=0, increment_capacity=0)
+    made.ledger.create_set(described, 1000 * NANO, Fraction(0), MAX_SETS)
+    send(made, "1", Operation.ADD, [1, 2])
+    base = made.publishing.charge(PublishRequest("set", "base", increments=2))
+    made.ledger.mark_release(base.set_id, base.sequence, ReleaseState.PUBLISHED)
+    send(made, "2", Operation.ADD, [2, 3])
+    header, added, _ = shown(made, publish(made, "first", increment=True))
+    assert (added, header.planned_increments, header.capacity) == ({3}, 2, 1250)
+    made.close()
+
+
 def test_promises_that_increments_cannot_keep_are_refused(desk: Desk) -> None:
     """δ > 0, and a Bloom filter under replace-one."""
     send(desk, "1", Operation.ADD, [1])
