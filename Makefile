@@ -36,7 +36,7 @@ demo: setup-demo ## The main job on a real list; DEMO_FILE=list.txt takes yours.
 	$(BIN)/veilset demo --state .demo/state $(if $(DEMO_FILE),--file '$(DEMO_FILE)')
 
 test: setup ## All tests but the long suites, in under five minutes.
-	$(BIN)/python -m pytest -m 'not audit and not faults and not large and not spark and not soak and not deploy and not security' -n 6 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not audit and not faults and not large and not spark and not soak and not deploy and not security' -n 4 --dist loadfile
 
 lint: setup ## ruff, mypy --strict, import-linter, buf, spelling.
 	$(BIN)/ruff check .
