@@ -7,7 +7,7 @@ import redis
 import veilset
 from harness.service_process import ServiceProcess
 from harness.shapes import shape_of
-from vectors.reader import MAGIC, digest, positions, read_release
+from vectors.reader import MAGIC, digest, positions, read_generation
 from veilset.core.elements.keys import key_check
 
 KEY = b"a secret of the two partners"
@@ -33,8 +33,8 @@ def test_keys_in_redis_are_as_the_document_says(service: ServiceProcess, set_nam
         chunks = [store.get(f"veilset:{set_name}:1:bits:{index}") for index in range(2)]
         bits = b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))
         file = MAGIC + len(manifest).to_bytes(4, "little") + manifest + bits
-        release = read_release(file, bytes.fromhex(service.public_key))
-        seed = release.number(2, of=4)
+        release = read_generation(file, bytes.fromhex(service.public_key))
+        seed = release.newest.number(2, of=4)
         shape = shape_of(view.header.encoding, view.header.hashing)
         assert (shape.seed, shape.key_check) == (seed, key_check(KEY))
         for element in ASKED[::40]:

@@ -133,7 +133,7 @@ def normalized(text: str, profile: Normalization) -> str | None:
         return None
 
 
-@pytest.mark.parametrize("name", ["plain", "keyed", "linear"])
+@pytest.mark.parametrize("name", ["plain", "keyed", "linear", "generation-bloom", "generation-linear"])
 def test_golden_releases_answer(call: Call, name: str) -> None:
     """With every key that signed."""
     told = golden(f"release-{name}.json")

@@ -12,10 +12,10 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 
 import veilset
-from harness.releases import SIGNER, linear_parameters, release_bytes
+from harness.releases import SIGNER, generation, linear_parameters, release_bytes
 from harness.shapes import FilterParameters
 from vectors.normalizing import WHITE_SPACE
-from vectors.reader import Release, read_release
+from vectors.reader import Generation, read_generation
 from veilset._reader import redis_keys
 from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
 from veilset.core.elements.keys import key_check
@@ -53,7 +53,7 @@ def test_the_documents_reader_answers_as_the_library(kind: str, profile: Normali
     shape = SHAPES[kind]
     key = KEY if shape.scheme is HashScheme.BLAKE2B else None
     file = release_bytes(MEMBERS, shape, 6.0, normalization=profile, key=key)
-    view, read = veilset.open(file, key=key), read_release(file, PUBLIC)
+    view, read = veilset.open(file, key=key), read_generation(file, PUBLIC)
     asked = MEMBERS + STRANGERS
     answers = [answer for element in asked if (answer := read.ask(element, key or b""))]
     assert [answer.member for answer in answers] == view.contains_many(asked).tolist()
@@ -64,16 +64,46 @@ def test_the_documents_reader_answers_as_the_library(kind: str, profile: Normali
 def test_the_documents_reader_reads_linear_releases(capacity: int) -> None:
     """Sections, columns filled up to words, and a vector of several chunks included."""
     file = release_bytes(MEMBERS, SHAPES["mmh3"], 3.0, encoding=linear_parameters(capacity, 3.0))
-    view, read = veilset.open(file), read_release(file, PUBLIC)
+    view, read = veilset.open(file), read_generation(file, PUBLIC)
     asked = MEMBERS + STRANGERS
     answers = [answer for element in asked if (answer := read.ask(element))]
     assert [answer.member for answer in answers] == view.contains_many(asked).tolist()
     assert [answer.score for answer in answers] == pytest.approx(view.scores(asked).tolist(), rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.parametrize("encoding", ["bloom", "linear"])
+def test_the_documents_reader_reads_generations(encoding: str) -> None:
+    """Three increments, each with a vector of removed elements: any yes counts, unless it was removed."""
+    file = b"".join(generation(encoding, MEMBERS))
+    view, read = veilset.open(file), read_generation(file, PUBLIC)
+    asked = MEMBERS + STRANGERS
+    answers = [answer for element in asked if (answer := read.ask(element))]
+    assert [answer.member for answer in answers] == view.contains_many(asked).tolist()
+    assert [answer.score for answer in answers] == pytest.approx(view.scores(asked).tolist(), rel=1e-9, abs=1e-9)
+
+
+def test_the_documents_reader_refuses_wrong_generations() -> None:
+    """A release missing, one too many, another in its place, and another order."""
+    base, first, second, _ = generation("linear", MEMBERS)
+    other_base, other_first, *_ = generation("linear", MEMBERS)
+    assert len(read_generation(base + first + second, PUBLIC).parts) == 3
+    for wrong in (
+        [base, second],
+        [second],
+        [base, base],
+        [base, first, first, second],
+        [base, second, first],
+        [other_base, first, second],
+        [base, other_first, second],
+        [base, other_first],
+    ):
+        with pytest.raises(ValueError, match="earlier"):
+            read_generation(b"".join(wrong), PUBLIC)
+
+
 def test_the_documents_reader_needs_the_secret() -> None:
     """A wrong one is noticed by its check value."""
-    read = read_release(release_bytes(MEMBERS, SHAPES["blake2b"], 6.0, key=KEY), PUBLIC)
+    read = read_generation(release_bytes(MEMBERS, SHAPES["blake2b"], 6.0, key=KEY), PUBLIC)
     with pytest.raises(ValueError, match="the wrong secret"):
         read.ask("anybody", KEY[::-1])
 
@@ -82,27 +112,28 @@ def test_the_documents_reader_refuses_what_was_changed() -> None:
     """Any byte of the file, but what is only a name: the field of the key's name in a signature."""
     shape = FilterParameters(1003, 2, seed=3)
     file = release_bytes(MEMBERS, shape, 6.0)
-    read = read_release(file, PUBLIC)
+    read = read_generation(file, PUBLIC)
     name = file.index(b"\x0a\x10")
     for index in range(len(file)):
         changed = bytearray(file)
         changed[index] ^= 1 << index % 8
         try:
-            found: Release | None = read_release(bytes(changed), PUBLIC)
+            found: Generation | None = read_generation(bytes(changed), PUBLIC)
         except (ValueError, KeyError, AssertionError, IndexError):
             found = None
         assert found is None or (found == read and name <= index < name + 18), index
     for cut in (0, 7, 11, 40, len(file) - 1):
         with pytest.raises((ValueError, KeyError)):
-            read_release(file[:cut], PUBLIC)
+            read_generation(file[:cut], PUBLIC)
     with pytest.raises(ValueError, match="trusted key"):
-        read_release(file, os.urandom(32))
+        read_generation(file, os.urandom(32))
 
 
 @pytest.mark.parametrize(
     ("heading", "descriptor"),
     [
         ("The protobuf message `ReleaseHeader`", release_pb2.ReleaseHeader.DESCRIPTOR),
+        ("`EarlierPart`:", release_pb2.EarlierPart.DESCRIPTOR),
         ("`HashParameters`:", parameters_pb2.HashParameters.DESCRIPTOR),
         ("`Encoding`:", parameters_pb2.Encoding.DESCRIPTOR),
         ("`BloomParameters`:", parameters_pb2.BloomParameters.DESCRIPTOR),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -26,12 +27,13 @@ from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.linear import rows as equations
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
-from veilset.core.release.header import decode_header, encode_header
+from veilset.core.release.header import ReleaseHeader, decode_header, encode_header
 from veilset.core.release.signing import key_id, sign_header
 from veilset.errors import InvalidInput
 from veilset.v1 import release_pb2
 
 RELEASES = ["release-plain", "release-keyed", "release-linear"]
+GENERATIONS = ["release-generation-bloom", "release-generation-linear"]
 FOLDER = Path(__file__).parents[1] / "vectors"
 PROFILES = {profile.versioned: profile for profile in Normalization}
 
@@ -143,14 +145,33 @@ def test_spec() -> None:
     assert Spec.parse(str(spec)) == spec
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("name", RELEASES + GENERATIONS)
 def test_release(name: str) -> None:
     """The library reads the file as the generator meant it, writes the same header, and answers alike."""
     told, path = load(name), FOLDER / f"{name}.veilset"
     key = bytes.fromhex(told["key"]) or None
     view = veilset.open(path, public_keys=[row["public_key"] for row in told["signatures"]], key=key)
-    header, fields = view.header, told["fields"]
-    flat = {
+    parts = [*told.get("earlier", []), told]
+    for part, written in zip(view.parts, parts, strict=True):
+        assert fields_of(part.header) == written["fields"]
+        assert encode_header(part.header).hex() == written["header"]
+        assert bitset.count_ones(part.vector) == written["ones"]
+    texts = [row["text"] for row in told["answers"]]
+    assert view.contains_many(texts).tolist() == [row["member"] for row in told["answers"]]
+    assert [text in view for text in texts] == [row["member"] for row in told["answers"]]
+    assert view.scores(texts) == pytest.approx([row["score"] for row in told["answers"]], rel=1e-9, abs=1e-9)
+    assert 0 < sum(row["member"] for row in told["answers"]) < len(texts)
+    header = view.parts[0].header
+    hashed = digests(normalize(texts, header.normalization), header.hashing.scheme, header.hashing.seed, key)
+    assert places(header.encoding, hashed) == [row["positions"] for row in told["answers"]]
+    assert not any(
+        isinstance(header.encoding, LinearParameters) and vector.saturated for vector in view.decoder.vectors
+    )
+
+
+def fields_of(header: ReleaseHeader) -> dict[str, Any]:
+    """What a header says, by the names in the vectors."""
+    return {
         "set_name": header.set_name,
         "sequence": header.sequence,
         "encoding": header.encoding.fields(),
@@ -168,17 +189,43 @@ def test_release(name: str) -> None:
         "created_at_us": header.created_at_us,
         "shared_seed": header.shared_seed,
         "count_value": header.count and header.count.value,
+        "generation": header.generation,
+        "earlier": [[part.sequence, part.manifest_sha256.hex()] for part in header.earlier],
+        "planned_increments": header.planned_increments,
+        "tombstones": header.tombstones and header.tombstones.fields(),
+        "removals_epsilon": header.removals_epsilon,
     }
-    assert flat == fields
-    assert encode_header(header).hex() == told["header"]
-    assert bitset.count_ones(view.vector) == told["ones"]
-    texts = [row["text"] for row in told["answers"]]
-    assert view.contains_many(texts).tolist() == [row["member"] for row in told["answers"]]
-    assert view.scores(texts) == pytest.approx([row["score"] for row in told["answers"]], rel=1e-9, abs=1e-9)
-    assert 0 < sum(row["member"] for row in told["answers"]) < len(texts)
-    hashed = digests(normalize(texts, header.normalization), header.hashing.scheme, header.hashing.seed, key)
-    assert places(header.encoding, hashed) == [row["positions"] for row in told["answers"]]
-    assert not isinstance(header.encoding, LinearParameters) or not view.decoder.saturated
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_generations_answer_by_all_their_vectors(name: str) -> None:
+    """Each vector's own score; every release finds members that no other does, and removed elements are taken out."""
+    told = load(name)
+    key = bytes.fromhex(told["key"]) or None
+    view = veilset.open(FOLDER / f"{name}.veilset", public_keys=[told["signatures"][0]["public_key"]], key=key)
+    ((_, readings),) = view.read_batches([row["text"] for row in told["answers"]])
+    scores = np.array([[vector["score"] for vector in row["vectors"]] for row in told["answers"]])
+    for number, vector in enumerate(view.decoder.vectors):
+        assert vector.scores(readings[:, number]) == pytest.approx(scores[:, number], rel=1e-9, abs=1e-9)
+    found, removed = scores[:, :3] > 0, (scores[:, 3:] > 0).any(axis=1)
+    member = np.array([row["member"] for row in told["answers"]])
+    assert np.array_equal(member, found.any(axis=1) & ~removed)
+    assert (found.sum(axis=1) == 1)[member].sum() > 30
+    assert found[member].any(axis=0).all()
+    assert (found.any(axis=1) & removed).sum() >= 5
+
+
+def releases_of(name: str) -> list[tuple[dict[str, Any], bytes]]:
+    """What is written down of each release in a file, and its manifest there."""
+    told, file = load(name), (FOLDER / f"{name}.veilset").read_bytes()
+    found, source = [], io.BytesIO(file)
+    for written in [*told.get("earlier", []), told]:
+        manifest = read_manifest(source)
+        found.append((written, manifest))
+        header = decode_header(release_pb2.SignedHeader.FromString(manifest).header)
+        source.seek(header.vector_bytes, io.SEEK_CUR)
+    assert source.tell() == len(file)
+    return found
 
 
 def places(parameters: Parameters, hashed: NDArray[np.uint64]) -> list[list[int]]:
@@ -190,20 +237,17 @@ def places(parameters: Parameters, hashed: NDArray[np.uint64]) -> list[list[int]
     return found
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("name", RELEASES + GENERATIONS)
 def test_signatures(name: str) -> None:
-    """The manifest that the library signs with the same keys is the manifest in the file, byte for byte."""
-    told = load(name)
-    with (FOLDER / f"{name}.veilset").open("rb") as file:
-        manifest = read_manifest(file)
-    keys = [Ed25519PrivateKey.from_private_bytes(bytes.fromhex(row["secret"])) for row in told["signatures"]]
-    assert sign_header(decode_header(bytes.fromhex(told["header"])), keys) == manifest
-    for row, signature in zip(
-        told["signatures"], release_pb2.SignedHeader.FromString(manifest).signatures, strict=True
-    ):
-        public = bytes.fromhex(row["public_key"])
-        assert (signature.key_id, signature.public_key) == (row["key_id"], public)
-        assert (key_id(public), signature.signature.hex()) == (row["key_id"], row["signature"])
+    """The manifests that the library signs with the same keys are those in the file, byte for byte."""
+    for told, manifest in releases_of(name):
+        keys = [Ed25519PrivateKey.from_private_bytes(bytes.fromhex(row["secret"])) for row in told["signatures"]]
+        assert sign_header(decode_header(bytes.fromhex(told["header"])), keys) == manifest
+        signatures = release_pb2.SignedHeader.FromString(manifest).signatures
+        for row, signature in zip(told["signatures"], signatures, strict=True):
+            public = bytes.fromhex(row["public_key"])
+            assert (signature.key_id, signature.public_key) == (row["key_id"], public)
+            assert (key_id(public), signature.signature.hex()) == (row["key_id"], row["signature"])
 
 
 def test_the_generators_signatures_are_those_of_the_standard() -> None:
