@@ -133,9 +133,7 @@ def fetch_generation(
     known: releases that need not be fetched again. Raises as `fetch_release`, and ReleaseRejected or NotFound for a part that is
     missing or is not the one that the newest release names.
     """
-    newest = next((part for part in known if part.header.sequence == sequence), None) or fetch_release(
-        source, sequence, demands
-    )
+    newest = _known(known, sequence) or fetch_release(source, sequence, demands)
     return with_earlier(
         newest, lambda earlier: _known(known, earlier) or fetch_release(source, earlier, part_demands(demands))
     )

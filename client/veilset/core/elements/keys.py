@@ -1,7 +1,7 @@
 """The secret of a keyed scheme, and its check value: what tells a wrong secret from a right one before it answers "no".
 
 A digest under another secret points at other bits, so with a wrong one every answer would be a plausible "no" and every
-overlap about zero. The check value goes with a set and its releases, and anyone who brings a secret is told at once.
+overlap about zero. The check value goes with a set and its releases, and a wrong secret is refused with an error.
 
 It is BLAKE2b of the empty message, keyed by the secret, under a personalisation of its own: the parameter block differs
 from that of every element's digest, so the two are outputs of a pseudorandom function at different points. Argument,
