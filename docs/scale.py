@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import veilset
-from veilset.core.encodings.bloom.planning.planner import Plan, PlanRequest, plan
+from veilset.core.encodings.bloom.planner import Plan, PlanRequest, plan
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import MAX_BITS, Adjacency, PrivacyParameters
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from veilset._service.upload import UploadPart, UploadResult
     from veilset.core.encodings.decoder import Decoder, Rule
     from veilset.core.encodings.planning import Plan
-    from veilset.core.estimates.decision import Check
-    from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
+    from veilset.core.estimates.results import Check, Comparison, Overlap, SizeEstimate
     from veilset.core.params import Adjacency, Calibration, HashParameters, HashScheme, Normalization, PrivacyParameters
     from veilset.core.privacy.statement import Statement
     from veilset.core.release.header import ReleaseHeader
@@ -72,7 +71,7 @@ _HOMES = {
     "Adjacency": "veilset.core.params",
     "Budget": "veilset._service.records",
     "Calibration": "veilset.core.params",
-    "Check": "veilset.core.estimates.decision",
+    "Check": "veilset.core.estimates.results",
     "Comparison": "veilset.core.estimates.results",
     "Decoder": "veilset.core.encodings.decoder",
     "Follower": "veilset._reader.follower",

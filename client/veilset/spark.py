@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from veilset._service.service import Service, connect
 from veilset._service.spark_tasks import SCHEMA, UploadPartition
 from veilset._service.upload import UploadPart, UploadResult
-from veilset.core.elements.hashing import digests
-from veilset.core.elements.keys import check_key
+from veilset.core.elements.hashing import check_key, digests
 from veilset.core.params import Operation, check_choice
 from veilset.core.release import wire
 from veilset.errors import InvalidInput, must_be

@@ -10,7 +10,7 @@ from benchmarks.rows import Family, Measured, Ratio, Row, Run, at_least, at_most
 from benchmarks.stopwatch import take_turns
 from veilset.core import compiled
 from veilset.core.encodings.interface import MemoryVector
-from veilset.core.encodings.linear import read
+from veilset.core.encodings.linear import rows as linear_rows
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.encodings.planning import PlanRequest
 from veilset.core.params import Adjacency, PrivacyParameters
@@ -55,8 +55,8 @@ def measure(run: Run) -> Measured:
 
     def by_numpy() -> None:
         for start in range(0, count, _BLOCK):
-            offsets, masks = read.pieces(parameters, asked[start : start + _BLOCK])
-            read.orthogonal(parameters.planes, vector.fetch(offsets, read.piece_bytes(parameters)), masks)
+            offsets, masks = linear_rows.pieces(parameters, asked[start : start + _BLOCK])
+            linear_rows.orthogonal(parameters.planes, vector.fetch(offsets, linear_rows.piece_bytes(parameters)), masks)
 
     fast_built, bloomed, one = fast(), bloom(), asked_numbers[: max(1, len(asked_numbers) // 10)]
     timings = take_turns(

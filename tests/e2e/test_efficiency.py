@@ -8,7 +8,7 @@ import pytest
 
 import veilset
 from harness.service_process import ServiceProcess
-from veilset.core.encodings.bloom.planning.planner import plan
+from veilset.core.encodings.bloom.planner import plan
 from veilset.core.encodings.planning import PlanRequest
 from veilset.core.params import Adjacency, PrivacyParameters
 from veilset.core.privacy.limits import advantage_limit

@@ -13,7 +13,7 @@ import veilset as library
 from harness.programs import Finished
 from harness.service_process import ServiceProcess
 from harness.shapes import shape_of_set
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 from veilset.errors import InvalidInput, NotComparable, WrongKey
 
 Run = Callable[..., Finished]

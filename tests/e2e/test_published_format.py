@@ -8,7 +8,7 @@ import veilset
 from harness.service_process import ServiceProcess
 from harness.shapes import shape_of
 from vectors.reader import MAGIC, digest, positions, read_generation
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 
 KEY = b"a secret of the two partners"
 MEMBERS = [f"Member{number}@Example.ORG" for number in range(2000)]

@@ -19,7 +19,7 @@ from harness.shapes import FilterParameters
 from veilset.core import compiled
 from veilset.core.elements.hashing import digests
 from veilset.core.encodings.interface import CHUNK_BYTES
-from veilset.core.encodings.linear.read import piece_bytes, pieces
+from veilset.core.encodings.linear.rows import piece_bytes, pieces
 from veilset.errors import NotComparable, PoorUtility, Unsupported
 
 SEED = FilterParameters(64, 1, seed=5)
@@ -57,7 +57,7 @@ def test_answers_scores_and_posteriors_are_those_of_the_law() -> None:
 @pytest.mark.parametrize("load", [True, False], ids=["kernels", "numpy"])
 def test_kernels_and_numpy_answer_alike(load: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not load:
-        monkeypatch.setattr("veilset.core.encodings.linear.read.kernels", lambda _: None)
+        monkeypatch.setattr("veilset.core.encodings.linear.rows.kernels", lambda _: None)
     assert compiled.load() is not None
     view = veilset.open(linear())
     assert view.contains_many(ASKED).tolist() == [element in view for element in ASKED]

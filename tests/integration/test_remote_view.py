@@ -145,7 +145,7 @@ def test_a_cluster_is_asked_too(start_redis: Callable[..., RedisServer], set_nam
 
 
 def test_a_wrong_secret_is_told(valkey_url: str, set_name: str) -> None:
-    from veilset.core.elements.keys import key_check
+    from veilset.core.elements.hashing import key_check
 
     shape = FilterParameters(8192, 4, HashScheme.BLAKE2B, seed=1, key_check=key_check(b"s" * 32))
     publish(valkey_url, release_bytes(MEMBERS[:50], shape, 24.0, name=set_name, key=b"s" * 32))

@@ -21,7 +21,7 @@ import veilset
 from harness.forged_releases import hostile_releases
 from harness.releases import PUBLIC_KEY, generation, linear_parameters, release_bytes
 from harness.shapes import FilterParameters
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 from veilset.core.elements.normalization import normalize
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.params import HashScheme, Normalization

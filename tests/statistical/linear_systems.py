@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from veilset.core.encodings.linear.encode import encode
 from veilset.core.encodings.linear.parameters import LinearParameters
-from veilset.core.encodings.linear.read import scalar_reader
-from veilset.core.encodings.linear.rows import row
+from veilset.core.encodings.linear.rows import row, scalar_reader
 from veilset_server.state.entropy import AesKeyStream
 
 Law = dict[Any, Fraction]

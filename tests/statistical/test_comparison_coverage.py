@@ -9,7 +9,7 @@ import pytest
 
 from side_by_side import check_coverage, draw_positions, fresh_generator, noisy_vectors, ones_of_runs
 from veilset.core.encodings.bloom.comparison import JointCounts, PairedReleases
-from veilset.core.estimates.bounded_interval import BoundedTest
+from veilset.core.estimates.intervals import BoundedTest
 
 INTERSECTION, JACCARD, SIZES, UNION = "intersection", "jaccard", "sizes", "union"
 

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
 from veilset.core.encodings.bloom import bitset
-from veilset.core.encodings.bloom.accuracy import expected_fill, expected_ones_fraction
 from veilset.core.encodings.bloom.calibration import calibrate
-from veilset.core.encodings.bloom.law import reading_law
+from veilset.core.encodings.bloom.law import expected_fill, expected_ones_fraction, reading_law
 from veilset.core.encodings.bloom.positions import positions
 from veilset.core.encodings.bloom.response import perturb
 from veilset.core.encodings.bloom.vectors import count_ones_per_element, insert

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from veilset.core.encodings.bloom.accuracy import (
+from veilset.core.encodings.bloom.law import (
     binomial_masses,
     binomial_tails,
     distinct_positions,

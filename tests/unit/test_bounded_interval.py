@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm, pearson3
 
-from veilset.core.estimates.bounded_interval import (
+from veilset.core.estimates.intervals import (
     BoundedTest,
     Spread,
     acceptance_level,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.privacy.bracketing import greatest_allowed
+from veilset.core.privacy.exact import greatest_allowed
 
 SHAPES: dict[str, Callable[[float], float]] = {
     "line": lambda ratio: ratio - 1,

@@ -1,4 +1,4 @@
-"""The interval from a bought count, by what its argument rests on (`core.estimates.sizes`) and by simulation."""
+"""The interval from a bought count, by what its argument rests on (`core.estimates.releases`) and by simulation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scipy.stats import binom
 
 from harness.bare_headers import header
 from harness.shapes import FilterParameters
-from veilset.core.estimates.sizes import size_from_count
-from veilset.core.privacy.noise_laws import CountMechanism, two_sided_quantile
+from veilset.core.estimates.releases import size_from_count
+from veilset.core.privacy.counts import CountMechanism, two_sided_quantile
 from veilset.core.release.header import NoisyCount
 
 LAPLACE, LOGISTIC, GAUSSIAN = CountMechanism

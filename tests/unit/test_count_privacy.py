@@ -13,9 +13,16 @@ import pytest
 from harness.shapes import parameters
 from veilset.core.params import Adjacency, HashParameters, Normalization, PrivacyParameters
 from veilset.core.privacy.budget import charge_delta
-from veilset.core.privacy.counts import RANDOM_INTEGERS, CountNoise, calibrate_count, grid_delta, integer_noise
+from veilset.core.privacy.counts import (
+    RANDOM_INTEGERS,
+    CountMechanism,
+    CountNoise,
+    calibrate_count,
+    grid_delta,
+    integer_noise,
+    normal_tail,
+)
 from veilset.core.privacy.exact import decimal_digits
-from veilset.core.privacy.noise_laws import CountMechanism, normal_tail
 from veilset.errors import InvalidInput
 from veilset_server.records import SetDescription
 from veilset_server.usecases.counting import CountPurchase, count_noise

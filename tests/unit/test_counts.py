@@ -16,12 +16,14 @@ from scipy.stats import laplace, logistic, norm
 from veilset.core.privacy.counts import (
     MAX_SENSITIVITY,
     RANDOM_INTEGERS,
+    CountMechanism,
     calibrate_count,
     grid_delta,
     integer_noise,
+    normal_tail,
+    smallest_delta,
 )
 from veilset.core.privacy.exact import decimal_digits
-from veilset.core.privacy.noise_laws import CountMechanism, normal_tail, smallest_delta
 from veilset.errors import InvalidInput
 
 LAPLACE, LOGISTIC, GAUSSIAN = CountMechanism

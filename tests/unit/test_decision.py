@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.estimates.decision import decide
+from veilset.core.estimates.results import decide
 from veilset.errors import InvalidInput
 
 costs = st.one_of(st.just(0.0), st.floats(1e-9, 1e9))

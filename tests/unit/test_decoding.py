@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset.core.encodings.bloom.accuracy import binomial_tails
-from veilset.core.encodings.bloom.law import reading_law, score_table
+from veilset.core.encodings.bloom.law import binomial_tails, reading_law, score_table
 from veilset.core.encodings.bloom.vectors import count_ones_per_element
 from veilset.core.encodings.decoder import Decoder, Rule, make_decoder
 from veilset.errors import InvalidInput, PoorUtility

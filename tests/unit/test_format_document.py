@@ -18,7 +18,7 @@ from vectors.normalizing import WHITE_SPACE
 from vectors.reader import Generation, read_generation
 from veilset._reader import redis_keys
 from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import HashScheme, Normalization
 from veilset.core.release.spec_text import FIELDS, MAX_CHARACTERS, VERSION_FIELD

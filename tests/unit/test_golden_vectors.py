@@ -17,8 +17,7 @@ import veilset
 from vectors import ed25519, generate
 from veilset._reader.release_file import read_manifest
 from veilset._service.spec import Spec
-from veilset.core.elements.hashing import digests, unpack_digests
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import digests, key_check, unpack_digests
 from veilset.core.elements.normalization import normalize
 from veilset.core.encodings.bloom import bitset
 from veilset.core.encodings.bloom.calibration import calibrate, flip_threshold

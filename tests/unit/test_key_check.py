@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import veilset
 from harness.releases import release_bytes, release_view
 from harness.shapes import FilterParameters
-from veilset.core.elements.hashing import digests, pack_digests
-from veilset.core.elements.keys import AmbientKey, check_key, key_check
+from veilset.core.elements.hashing import AmbientKey, check_key, digests, key_check, pack_digests
 from veilset.core.params import HashParameters, HashScheme
 from veilset.errors import InvalidInput, NotComparable, WrongKey, from_reason
 

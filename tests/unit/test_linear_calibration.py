@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilset.core.encodings.linear.calibration import COIN_SIDES, drop_threshold
+from veilset.core.encodings.linear.law import COIN_SIDES, drop_threshold
 from veilset.core.encodings.linear.parameters import SECTION_COLUMNS, LinearParameters
 from veilset.core.params import Adjacency, PrivacyParameters
 from veilset.errors import InvalidInput

@@ -17,7 +17,7 @@ from harness.programs import environment
 from veilset.core import compiled
 from veilset.core.encodings.interface import CHUNK_BYTES, MemoryVector
 from veilset.core.encodings.linear import encode as encoding
-from veilset.core.encodings.linear import read
+from veilset.core.encodings.linear import rows as linear_rows
 from veilset.core.encodings.linear.encode import encode
 from veilset.core.encodings.linear.parameters import SECTION_COLUMNS, LinearParameters
 from veilset.core.encodings.linear.rows import first_digest, row, rows
@@ -65,7 +65,7 @@ def readings(
     assert compiled.load() is not None
     by_kernel = parameters.read(memory, digests)
     with monkeypatch.context() as patched:
-        patched.setattr(read, "kernels", lambda _: None)
+        patched.setattr(linear_rows, "kernels", lambda _: None)
         assert parameters.read(memory, digests).tolist() == by_kernel.tolist()
     assert [parameters.read_one(memory, digest) for digest in digests.tolist()] == by_kernel.tolist()
     return np.asarray(by_kernel)

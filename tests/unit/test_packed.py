@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from veilset._input.arrow import pack_arrow
 from veilset._input.columns import element_batches
 from veilset.core.elements.normalization import normalize
-from veilset.core.elements.packed import PackedElements, PackedStream, lay_out, pack, pack_lines
-from veilset.core.elements.packed_hashing import normalize_packed
+from veilset.core.elements.packed import PackedElements, PackedStream, lay_out, normalize_packed, pack, pack_lines
 from veilset.core.params import Normalization
 from veilset.errors import InvalidInput
 

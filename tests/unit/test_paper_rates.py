@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from veilset.core.encodings.bloom.accuracy import expected_fill, expected_ones_fraction
 from veilset.core.encodings.bloom.calibration import calibrate
-from veilset.core.encodings.bloom.law import reading_law
+from veilset.core.encodings.bloom.law import expected_fill, expected_ones_fraction, reading_law
 from veilset.core.encodings.decoder import Rule, make_decoder
 from veilset.core.params import Adjacency, PrivacyParameters
 

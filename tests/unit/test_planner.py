@@ -10,7 +10,7 @@ import pytest
 from harness.shapes import evaluate, own
 from veilset.core.encodings.bloom.calibration import calibrate
 from veilset.core.encodings.bloom.parameters import BloomParameters
-from veilset.core.encodings.bloom.planning.planner import plan
+from veilset.core.encodings.bloom.planner import plan
 from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import (
     LargestTruePositiveRate,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.shapes import own
-from veilset.core.encodings.bloom.planning.planner import plan
+from veilset.core.encodings.bloom.planner import plan
 from veilset.core.encodings.planning import (
     LargestAdvantage,
     LargestTruePositiveRate,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from harness.shapes import evaluate, own
 from veilset.core.encodings import planning
+from veilset.core.encodings.bloom import planner
 from veilset.core.encodings.bloom.calibration import calibrate
 from veilset.core.encodings.bloom.parameters import BloomParameters
-from veilset.core.encodings.bloom.planning import refinement as planning_refinement
-from veilset.core.encodings.bloom.planning.estimates import CalibrationEstimate, plannable_hashes
-from veilset.core.encodings.bloom.planning.planner import plan
+from veilset.core.encodings.bloom.planner import plan
+from veilset.core.encodings.bloom.search import CalibrationEstimate, plannable_hashes
 from veilset.core.encodings.planning import (
     LargestAdvantage,
     LargestTruePositiveRate,
@@ -186,7 +186,7 @@ def test_exact_calibrations_are_rationed(elements_per_user: int, monkeypatch: py
         priced.append(parameters.hashes * request.privacy.elements_per_user)
         return planning.evaluate(parameters, request)
 
-    monkeypatch.setattr(planning_refinement, "evaluate", counted)
+    monkeypatch.setattr(planner, "evaluate", counted)
     privacy = PrivacyParameters(20.0, 0.1, ADD_REMOVE, EXACT, elements_per_user, 10**9)
     plan(PlanRequest(10**9, privacy, bits_per_element=16.0, min_efficiency=0.0))
     assert priced

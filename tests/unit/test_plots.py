@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.shapes import evaluate
 from veilset._report.plots import SIZES, draw_plan, plot_plan
 from veilset.core.encodings import ENCODINGS
-from veilset.core.encodings.bloom.planning.planner import plan
+from veilset.core.encodings.bloom.planner import plan
 from veilset.core.encodings.planning import PlanRequest
 from veilset.core.params import Adjacency, Calibration, PrivacyParameters
 from veilset.core.privacy.limits import true_positive_limit

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.encodings.bloom.profile import delta_bound, privacy_profile, reached_delta
+from veilset.core.encodings.bloom.calibration import delta_bound, privacy_profile, reached_delta
 from veilset.errors import InvalidInput
 
 

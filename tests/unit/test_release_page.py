@@ -23,7 +23,7 @@ from veilset._reader.view import View, make_view
 from veilset._report.chart import Curve, unit_chart
 from veilset._report.facts import describe_release
 from veilset._report.page import release_page
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 from veilset.core.encodings.bloom.parameters import BloomParameters
 from veilset.core.estimates.answer_curves import operating_points, posterior_rows
 from veilset.core.params import HashScheme

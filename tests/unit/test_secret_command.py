@@ -10,7 +10,7 @@ import pytest
 
 from harness.programs import Finished
 from veilset.cli.options import read_key
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 
 Run = Callable[..., Finished]
 

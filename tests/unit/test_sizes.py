@@ -7,8 +7,8 @@ import pytest
 
 from harness.bare_headers import header
 from harness.shapes import FilterParameters
-from veilset.core.encodings.bloom.sizes import size_from_ones, size_test
-from veilset.core.estimates.sizes import size_from_count
+from veilset.core.encodings.bloom.comparison import size_from_ones, size_test
+from veilset.core.estimates.releases import size_from_count
 from veilset.core.privacy.counts import calibrate_count, integer_noise
 from veilset.core.release.header import NoisyCount
 from veilset.errors import InvalidInput

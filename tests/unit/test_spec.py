@@ -15,7 +15,7 @@ import veilset
 from harness.releases import release_view
 from harness.shapes import FilterParameters, parameters
 from veilset._service.spec import Spec
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.params import Adjacency, Calibration, HashParameters, HashScheme, Normalization, PrivacyParameters
 from veilset.core.release.spec_text import FIELDS

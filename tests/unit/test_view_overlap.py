@@ -12,7 +12,7 @@ import veilset
 from harness.releases import release_bytes, release_view
 from harness.shapes import FilterParameters
 from veilset.core.encodings.bloom.overlap import ListReading, estimate_overlap
-from veilset.core.estimates.comparable import check_comparable
+from veilset.core.estimates.releases import check_comparable
 from veilset.core.params import HashScheme, Normalization
 from veilset.errors import InvalidInput, NotComparable, from_reason
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from veilset._input.columns import Batch, element_batches, is_null
 from veilset.core.elements.hashing import digests
 from veilset.core.elements.normalization import Element, normalize
-from veilset.core.elements.packed import PackedElements, PackedStream
-from veilset.core.elements.packed_hashing import packed_digests
+from veilset.core.elements.packed import PackedElements, PackedStream, packed_digests
 from veilset.core.params import HashParameters, Normalization
 from veilset.errors import InvalidInput, must_be
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from veilset._reader.view import View
 from veilset.core.elements.normalization import Element
-from veilset.core.estimates.decision import Check
-from veilset.core.estimates.results import Overlap
+from veilset.core.estimates.results import Check, Overlap
 
 
 class Questions(ABC):

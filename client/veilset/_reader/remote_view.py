@@ -22,7 +22,7 @@ from veilset._reader.remote_vector import RemoteVector
 from veilset._reader.sources import RedisSource
 from veilset._reader.view import decoder_of, read_all
 from veilset._service.spec import Spec
-from veilset.core.elements.keys import check_key
+from veilset.core.elements.hashing import check_key
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings.decoder import Decoder, Rule
 from veilset.core.encodings.interface import Parameters, Readings

@@ -17,17 +17,14 @@ from veilset._reader.age import ReleaseAge
 from veilset._reader.answers import Answers
 from veilset._reader.fetching import CheckedRelease
 from veilset._reader.release_file import save_releases
-from veilset.core.elements.hashing import digest_one
-from veilset.core.elements.keys import check_key
+from veilset.core.elements.hashing import check_key, digest_one
 from veilset.core.elements.normalization import Element, normalize
 from veilset.core.encodings.decoder import Decoder, Law, Rule, posteriors
 from veilset.core.encodings.generation import GenerationDecoder, generation_overlap, make_generation_decoder
 from veilset.core.encodings.interface import MemoryVector, Parameters, Readings, Vector
-from veilset.core.estimates.bounded_interval import check_confidence
-from veilset.core.estimates.comparable import check_comparable, name_of
-from veilset.core.estimates.decision import Check, decide
-from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
-from veilset.core.estimates.sizes import size_from_count, total_size
+from veilset.core.estimates.intervals import check_confidence
+from veilset.core.estimates.releases import check_comparable, name_of, size_from_count, total_size
+from veilset.core.estimates.results import Check, Comparison, Overlap, SizeEstimate, decide
 from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
 from veilset.core.privacy.limits import true_positive_limit
 from veilset.core.privacy.statement import Statement, make_statement
@@ -153,7 +150,7 @@ class View(Answers):
         """Posterior and cheapest decision about one element, such as an account that logs in anonymously.
 
         prior: probability that it is in the set before its bits are read, in [0, 1]. The costs are those of treating a
-        non-member as a member and a member as a non-member, in any one unit; see `core.estimates.decision.decide`. The
+        non-member as a member and a member as a non-member, in any one unit; see `core.estimates.results.decide`. The
         view's own decision plays no part. Raises InvalidInput.
         """
         readings = next(self._read([element]))

@@ -9,7 +9,7 @@ from typing import Any
 from veilset._reader.view import View
 from veilset.core.encodings.decoder import Decoder
 from veilset.core.estimates.answer_curves import operating_points, posterior_rows
-from veilset.core.estimates.bounded_interval import finite_or_none
+from veilset.core.estimates.intervals import finite_or_none
 from veilset.core.privacy.budget import NANO
 from veilset.core.privacy.limits import advantage_limit
 from veilset.core.privacy.statement import make_statement

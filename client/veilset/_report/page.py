@@ -14,7 +14,7 @@ from typing import Any
 from veilset._reader.view import View
 from veilset._report.curves import posterior_chart, roc_chart
 from veilset._report.facts import describe_release
-from veilset.core.estimates.bounded_interval import confidence_text
+from veilset.core.estimates.intervals import confidence_text
 
 _RATES = {
     "true_positive_rate": "members answered yes (TPR)",

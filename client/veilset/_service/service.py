@@ -20,7 +20,7 @@ from veilset._service.records import Budget, Reconciled, Release, SetInfo, budge
 from veilset._service.rich_errors import from_rpc_error
 from veilset._service.small_uploads import SmallUploads, leading_batches
 from veilset._service.upload import Patience, Upload, UploadOptions, UploadPart, UploadResult
-from veilset.core.elements.keys import key_check as compute_key_check
+from veilset.core.elements.hashing import key_check as compute_key_check
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings import ENCODINGS, find_encoding
 from veilset.core.params import (

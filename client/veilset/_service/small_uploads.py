@@ -11,8 +11,7 @@ from veilset._input.element_digests import InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
 from veilset._service.rich_errors import from_rpc_error
 from veilset._service.upload import Patience, UploadOptions, UploadResult
-from veilset.core.elements.hashing import pack_digests
-from veilset.core.elements.keys import check_key
+from veilset.core.elements.hashing import check_key, pack_digests
 from veilset.core.params import MAX_SMALL_ELEMENTS
 from veilset.core.release import wire
 from veilset.errors import Unavailable

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 from veilset.core.encodings import DEFAULT_ENCODING, ENCODINGS, find_encoding
 from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.planning import PlanRequest
-from veilset.core.estimates.comparable import check_alike, meaning, name_of
+from veilset.core.estimates.releases import check_alike, meaning, name_of
 from veilset.core.params import (
     MAX_SEED,
     MAX_SIZE,

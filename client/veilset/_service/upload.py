@@ -25,8 +25,7 @@ from veilset._input.distinct import Digests
 from veilset._input.element_digests import InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
 from veilset._service.rich_errors import ENDPOINT, from_rpc_error
-from veilset.core.elements.hashing import pack_digests
-from veilset.core.elements.keys import check_key
+from veilset.core.elements.hashing import check_key, pack_digests
 from veilset.core.params import DIGEST_BYTES, HashParameters, Normalization
 from veilset.core.release import wire
 from veilset.errors import FailedPrecondition, Unavailable, VeilsetError, must_be

@@ -15,7 +15,7 @@ from veilset._report.page import release_page
 from veilset.cli import options
 from veilset.cli.output import emit, lines
 from veilset.cli.source import Source, source, warn_if_useless
-from veilset.core.estimates.bounded_interval import confidence_text, finite_or_none
+from veilset.core.estimates.intervals import confidence_text, finite_or_none
 from veilset.core.estimates.results import SizeEstimate
 from veilset.core.release.signing import key_id
 from veilset.errors import InvalidInput, ReleaseRejected

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from veilset._input.small_files import read_small
 from veilset.cli.server import server as server_options
-from veilset.core.elements.keys import AmbientKey
+from veilset.core.elements.hashing import AmbientKey
 from veilset.core.encodings import ENCODINGS
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization
 from veilset.core.privacy.limits import delta_is_large

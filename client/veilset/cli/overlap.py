@@ -17,7 +17,7 @@ from veilset.cli import input_options, options
 from veilset.cli.output import emit, progress
 from veilset.cli.source import Source, kept, source
 from veilset.core.elements.packed import PackedElements, PackedStream
-from veilset.core.estimates.bounded_interval import Estimate, confidence_text, finite_or_none
+from veilset.core.estimates.intervals import Estimate, confidence_text, finite_or_none
 from veilset.errors import InvalidInput, ReleaseRejected
 
 

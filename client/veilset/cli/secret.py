@@ -10,7 +10,7 @@ import click
 
 from veilset.cli import options
 from veilset.cli.output import emit
-from veilset.core.elements.keys import key_check
+from veilset.core.elements.hashing import key_check
 
 SECRET_BYTES = 32
 

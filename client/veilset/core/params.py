@@ -131,7 +131,7 @@ def check_key_check(value: str, scheme: HashScheme) -> str:
 class HashParameters:
     """How element bytes become digests.
 
-    seed: public 32-bit seed of the hash, drawn independently of the data. key_check: `core.elements.keys.key_check` of
+    seed: public 32-bit seed of the hash, drawn independently of the data. key_check: `core.elements.hashing.key_check` of
     a keyed scheme's secret, 16 hexadecimal digits; "" with an unkeyed scheme.
     """
 

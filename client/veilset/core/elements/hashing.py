@@ -1,4 +1,11 @@
-"""Element bytes → 64-bit digest. Golden values: tests/unit/test_hashing.py."""
+"""Element bytes → 64-bit digest, and the check value of a keyed scheme's secret. Golden values: tests/unit/test_hashing.py.
+
+A digest under another secret points at other bits, so a reader with a wrong secret would answer "no" to everything and find no
+overlap. The check value is part of a set and of its releases, so that a wrong secret is refused with an error. It is BLAKE2b
+of the empty message, keyed by the secret, under a personalisation of its own: its parameter block differs from that of every
+element's digest, so the two are outputs of a pseudorandom function at different points. Why the secret has to be random:
+docs/privacy.md, section 2.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +17,12 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.params import DIGEST_BYTES, HashScheme
-from veilset.errors import InvalidInput, must_be
+from veilset.core.params import DIGEST_BYTES, KEY_CHECK_BYTES, HashParameters, HashScheme
+from veilset.errors import InvalidInput, WrongKey, must_be
 
 KEY_BYTES = range(16, 65)
 
-_PERSON = b"veilset-1"
+_DIGEST_PERSON = b"veilset-1"
 
 
 def digests(
@@ -40,7 +47,7 @@ def digests(
         raise must_be("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes with scheme {scheme}")
     salt = seed.to_bytes(16, "little")
     packed = b"".join(
-        hashlib.blake2b(element, digest_size=DIGEST_BYTES, key=key, salt=salt, person=_PERSON).digest()
+        hashlib.blake2b(element, digest_size=DIGEST_BYTES, key=key, salt=salt, person=_DIGEST_PERSON).digest()
         for element in elements
     )
     return unpack_digests(packed)
@@ -74,3 +81,42 @@ def sorted_distinct(hashed: NDArray[np.uint64]) -> NDArray[np.uint64]:
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
+
+
+_CHECK_PERSON = b"veilset-check-1"
+
+
+def key_check(key: bytes) -> str:
+    """Check value of a secret of 16 to 64 bytes: 16 hexadecimal digits, public. Raises InvalidInput."""
+    if not isinstance(key, bytes) or len(key) not in KEY_BYTES:
+        raise must_be("key", f"{KEY_BYTES.start} to {KEY_BYTES.stop - 1} secret bytes")
+    return hashlib.blake2b(digest_size=KEY_CHECK_BYTES, key=key, person=_CHECK_PERSON).hexdigest()
+
+
+class AmbientKey(bytes):
+    """A secret that stands ready for the keyed sets among many, such as one that the environment names: of no use, and no
+    mistake, where a scheme takes none."""
+
+
+def check_key(hashing: HashParameters, key: bytes | None, owner: str) -> bytes | None:
+    """The secret to hash with. Raise WrongKey if ``key`` is not the one whose check value ``hashing`` has; ``owner`` names the
+    set or release.
+
+    No key passes, as there is work that needs none; so does any where no check value is known. Raises InvalidInput for what is
+    no secret at all, and for one where the scheme takes none, unless it is ambient.
+    """
+    if key is None:
+        return None
+    if hashing.scheme is not HashScheme.BLAKE2B:
+        if isinstance(key, AmbientKey):
+            return None
+        raise InvalidInput(
+            "key", f"key does not belong to {owner}, whose scheme {hashing.scheme} takes none; leave it out"
+        )
+    own = key_check(key)
+    if hashing.key_check and own != hashing.key_check:
+        raise WrongKey(
+            "key",
+            f"key is not the secret that {owner} was made with: its check value is {own}, not {hashing.key_check}",
+        )
+    return key

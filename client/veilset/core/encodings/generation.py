@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilset.core.encodings.decoder import Decoder, Law, make_decoder
 from veilset.core.encodings.interface import Parameters
-from veilset.core.estimates.bounded_interval import BoundedTest, Spread
+from veilset.core.estimates.intervals import BoundedTest, Spread
 from veilset.core.estimates.results import Overlap
 from veilset.core.params import PrivacyParameters
 from veilset.errors import InvalidInput, PoorUtility
@@ -81,7 +81,6 @@ class GenerationDecoder(Decoder):
 
     @property
     def saturated_parts(self) -> tuple[int, ...]:
-        """As `Decoder.saturated_parts`."""
         return tuple(number for number, part in enumerate(self.parts) if part.saturated)
 
     def decide(self, readings: ArrayLike) -> NDArray[np.bool_]:
@@ -185,6 +184,4 @@ def generation_overlap(
         return Spread(math.sqrt(fixed + common * steepest) + 1e-6)
 
     test = BoundedTest(unbiased, float, spread, 0.0, float(listed), confidence)
-    seen = test.estimate(unbiased)
-    low, high = min(seen.low, math.floor(seen.estimate)), max(seen.high, math.ceil(seen.estimate))
-    return Overlap(seen.estimate, low, high, seen.confidence, listed, unbiased)
+    return Overlap.of(test, listed, unbiased)

@@ -53,7 +53,6 @@ class MemoryVector:
         self.memory = array.data
 
     def fetch(self, offsets: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
-        """As `Vector.fetch`."""
         return np.asarray(sliding_window_view(self.array, length)[offsets])
 
     def count_ones(self) -> int:

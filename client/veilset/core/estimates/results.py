@@ -1,10 +1,12 @@
-"""What is estimated from releases, with intervals: how many of a list are in a set, its size, and two sets compared."""
+"""What readers get: overlaps, sizes and comparisons with intervals, and the cheapest decision about one element."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from veilset.core.estimates.bounded_interval import Estimate
+from veilset.core.estimates.intervals import BoundedTest, Estimate
+from veilset.errors import must_be
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,13 @@ class Overlap(Estimate):
 
     own_size: int
     unbiased: float
+
+    @classmethod
+    def of(cls, test: BoundedTest, own_size: int, unbiased: float) -> Overlap:
+        """From the test of the overlap, and the estimate before it is moved into [0, own_size]."""
+        found = test.estimate(unbiased)
+        low, high = min(found.low, math.floor(found.estimate)), max(found.high, math.ceil(found.estimate))
+        return cls(found.estimate, low, high, found.confidence, own_size, unbiased)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +55,47 @@ class Comparison:
     union: Estimate
     intersection: Estimate
     jaccard: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The answer about one element, and what to do.
+
+    member: treat it as a member. posterior: probability that it is one, given prior and bits. expected_cost: of that
+    decision. cutoff: the posterior above which an element is treated as a member. foregone: no answer of this
+    release could have changed the decision; the prior and the costs made it alone.
+    """
+
+    member: bool
+    posterior: float
+    expected_cost: float
+    cutoff: float
+    foregone: bool
+
+
+def decide(
+    posterior: float, possible: tuple[float, float], cost_false_positive: float, cost_false_negative: float
+) -> Check:
+    """Choose between "member" (wrong with 1 - posterior) and "not a member" (wrong with posterior) by expected cost.
+
+    posterior: in [0, 1]. possible: the smallest and largest posterior that the release can give at this prior. The
+    costs of a non-member treated as a member and of a member treated as none: finite, at least 0, not both 0. Member iff
+    posterior·cost_false_negative > (1 - posterior)·cost_false_positive; a tie goes to "not a member". (The Bayes
+    decision for two actions: J. Berger, "Statistical Decision Theory and Bayesian Analysis", 1985, section 4.4.)
+    Raises InvalidInput.
+    """
+    for field, cost in (("cost_false_positive", cost_false_positive), ("cost_false_negative", cost_false_negative)):
+        if not 0.0 <= cost < math.inf:
+            raise must_be(field, "a finite number, at least 0", cost)
+    largest = max(cost_false_positive, cost_false_negative)
+    if not largest > 0.0:
+        raise must_be("cost_false_negative", "above 0 where cost_false_positive is 0", cost_false_negative)
+    needless, missed = cost_false_positive / largest, cost_false_negative / largest
+
+    def treats_as_member(probability: float) -> bool:
+        return probability * missed > (1.0 - probability) * needless
+
+    member = treats_as_member(posterior)
+    foregone = treats_as_member(possible[0]) == treats_as_member(possible[1])
+    cost = (1.0 - posterior) * cost_false_positive if member else posterior * cost_false_negative
+    return Check(member, posterior, cost, needless / (needless + missed), foregone)

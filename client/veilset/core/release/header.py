@@ -28,7 +28,7 @@ from veilset.core.params import (
     check_name,
 )
 from veilset.core.privacy.budget import parse_delta
-from veilset.core.privacy.noise_laws import CountMechanism
+from veilset.core.privacy.counts import CountMechanism
 from veilset.core.release import wire
 from veilset.errors import InvalidInput, ReleaseRejected
 from veilset.v1 import release_pb2 as pb

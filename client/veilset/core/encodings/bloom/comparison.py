@@ -1,4 +1,4 @@
-"""Two releases compared: sizes, union, intersection and Jaccard index of the sets behind them, at no charge.
+"""Two releases compared: sizes, union, intersection and Jaccard index of their sets; and the size of one set. No charge.
 
 Theory of operation. Both vectors have the same m, k, scheme, seed and normalisation, so an element of both sets sets the
 same bits in both. The four joint bit counts, unmixed through the inverse of the 2x2 flip matrix on each side, estimate
@@ -6,7 +6,7 @@ how many raw bits are zeros: shares α on the left, β on the right, γ on both 
 bit alone with chance exp(-κ), κ = -k·ln(1 - 1/m), so they estimate exp(-κ·|A|), exp(-κ·|B|) and exp(-κ·|A ∪ B|). Hence
 γ = e^(κc)·α·β for c common elements, and γ = (α·β)^(1/(1+J)) for the Jaccard index J = c/|A ∪ B|.
 
-Each interval holds the values that a test does not reject (`core.estimates.bounded_interval`). The test of |A| looks at
+Each interval holds the values that a test does not reject (`core.estimates.intervals`). The test of |A| looks at
 α, that of the union at γ; those of c and J look at γ less what α and β lead to expect, and reckon with the errors of α
 and β. In the terms of `core.estimates.joint_bits` the weights (w, x, y) are
     |A| = n        (0, -1, 0),  α = e^(-κn)
@@ -22,6 +22,9 @@ Full vectors look alike. A size or union whose interval holds the greatest that 
 no upper end. Where α or β is no more than max(3, z) standard deviations above 0, z the two-sided quantile of the
 confidence, any overlap would explain what is seen (as in E. C. Fieller's intervals for ratios, J. R. Statist. Soc. B 16,
 1954): the intersection is [0, ∞) then.
+
+The size of one set: n elements throw n·k marks on m bits, so about m·(1 - (1 - 1/m)^(nk)) bits of the raw vector are ones;
+inverted, n̂ = ln(1 - ones/m) / (k·ln(1 - 1/m)).
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ from numpy.typing import NDArray
 
 from veilset.core.encodings.bloom.bitset import count_ones
 from veilset.core.encodings.bloom.joint_bits import Weights, Zeros, covariances, sum_spread
-from veilset.core.estimates.bounded_interval import BoundedTest, Estimate, Spread, check_confidence
-from veilset.core.estimates.results import Comparison
+from veilset.core.estimates.intervals import BoundedTest, Estimate, Spread, check_confidence
+from veilset.core.estimates.results import Comparison, SizeEstimate
 from veilset.core.params import check_integer
 from veilset.errors import must_be
 
@@ -218,3 +221,27 @@ def _possible(left: float, right: float, spared: float) -> Zeros:
     spared = min(spared, 1.0)
     left, right = min(left, spared), min(right, spared)
     return Zeros(left, right, left * right / spared)
+
+
+def size_from_ones(
+    bits: int, hashes: int, flip_probability: float, noisy_ones: int, confidence: float = 0.95
+) -> SizeEstimate:
+    """Estimate from the noisy bits alone: ones = (noisy_ones - p·m)/(1 - 2p), unbiased, p the flip probability.
+
+    The interval holds the sizes that `size_test` does not reject: it lies within what is possible, and is right as often
+    as it says for a size of 0, too. At p = 1/2 nothing can be said: the interval is the whole range. Raises InvalidInput.
+    """
+    check_confidence(confidence)
+    if flip_probability >= 0.5:
+        return SizeEstimate(0.0, 0.0, math.inf, confidence, "bits")
+    test = size_test(bits, hashes, flip_probability, noisy_ones, confidence)
+    ones = (noisy_ones - flip_probability * bits) / (1 - 2 * flip_probability)
+    within = min(max(ones, 0.0), bits - 0.5)
+    found = open_ended(test, math.log1p(-within / bits) / (hashes * math.log1p(-1 / bits)))
+    return SizeEstimate(found.estimate, found.low, found.high, confidence, "bits")
+
+
+def size_test(bits: int, hashes: int, flip_probability: float, noisy_ones: int, confidence: float) -> BoundedTest:
+    """The test of the size: that of `comparison`, beside an empty set. p below 1/2."""
+    flips = (flip_probability, flip_probability)
+    return PairedReleases(bits, hashes, flips, JointCounts(noisy_ones, 0, 0), confidence).size_test(left=True)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 
-from veilset.core.estimates.bounded_interval import Spread
+from veilset.core.estimates.intervals import Spread
 
 _LEAST_VARIANCE = 1e-12
 

@@ -19,14 +19,13 @@ independent readings.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.encodings.decoder import Law
-from veilset.core.estimates.bounded_interval import BoundedTest, Spread
+from veilset.core.estimates.intervals import BoundedTest, Spread
 from veilset.core.estimates.results import Overlap
 from veilset.core.params import check_integer
 
@@ -57,17 +56,14 @@ class ListReading:
 def estimate_overlap(
     bits: int, hashes: int, flip_probability: float, reading: ListReading, confidence: float = 0.95
 ) -> Overlap:
-    """Common elements of an own list and the set behind a vector; ``flip_probability`` in (0, 1/2].
+    """How many elements of a list are in the set of a vector; ``flip_probability`` in (0, 1/2].
 
-    A vector of as many ones as one that holds everything says nothing: the interval is [0, own_size] then. Raises
-    InvalidInput.
+    A saturated vector shows nothing: the interval is [0, own_size] then. Raises InvalidInput.
     """
     test = overlap_test(bits, hashes, flip_probability, reading, confidence)
     none, every = test.mean(0.0), test.mean(test.high)
     unbiased = reading.elements * (test.observed - none) / (every - none) if every > none else 0.0
-    found = test.estimate(unbiased)
-    low, high = min(found.low, math.floor(found.estimate)), max(found.high, math.ceil(found.estimate))
-    return Overlap(found.estimate, low, high, found.confidence, reading.elements, unbiased)
+    return Overlap.of(test, reading.elements, unbiased)
 
 
 def overlap_test(

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.encodings.bloom import comparison, overlap, vectors
-from veilset.core.encodings.bloom.accuracy import expected_fill, expected_ones_fraction
 from veilset.core.encodings.bloom.bitset import last_byte_mask
 from veilset.core.encodings.bloom.calibration import COIN_SIDES, calibrate
-from veilset.core.encodings.bloom.law import per_bit_epsilon, reading_law
-from veilset.core.encodings.bloom.sizes import size_from_ones
+from veilset.core.encodings.bloom.comparison import size_from_ones
+from veilset.core.encodings.bloom.law import expected_fill, expected_ones_fraction, per_bit_epsilon, reading_law
 from veilset.core.encodings.decoder import Law
 from veilset.core.encodings.interface import Digests, MemoryVector, Parameters, RandomBytes, Readings, Vector, pure
 from veilset.core.encodings.planning import Plan, PlanRequest
@@ -65,19 +64,16 @@ class BloomParameters(Parameters):
 
     @classmethod
     def plan(cls, request: PlanRequest) -> Plan:
-        """As `Parameters.plan`."""
-        from veilset.core.encodings.bloom.planning.planner import plan  # it makes these parameters
+        from veilset.core.encodings.bloom.planner import plan  # it makes these parameters
 
         return plan(request)
 
     @property
     def vector_bytes(self) -> int:
-        """As `Parameters.vector_bytes`."""
         return (self.bits + 7) // 8
 
     @property
     def padding(self) -> bytes:
-        """As `Parameters.padding`."""
         return bytes([0xFF & ~last_byte_mask(self.bits)])
 
     @property
@@ -118,22 +114,18 @@ class BloomParameters(Parameters):
         return reading_law(self.bits, self.hashes, self.flip_probability, vector.count_ones() / self.bits)
 
     def expected_law(self, size: int) -> Law:
-        """As `Parameters.expected_law`."""
         fill = expected_fill(size, self.bits, self.hashes)
         ones = float(expected_ones_fraction(fill, self.flip_probability))
         return reading_law(self.bits, self.hashes, self.flip_probability, ones)
 
     def overlap(self, law: Law, found: NDArray[np.int64], confidence: float) -> Overlap:
-        """As `Parameters.overlap`."""
         reading = overlap.ListReading.of(self.bits, self.hashes, law, found)
         return overlap.estimate_overlap(self.bits, self.hashes, self.flip_probability, reading, confidence)
 
     def size(self, vector: MemoryVector, confidence: float) -> SizeEstimate:
-        """As `Parameters.size`."""
         return size_from_ones(self.bits, self.hashes, self.flip_probability, vector.count_ones(), confidence)
 
     def compare(self, vectors: tuple[MemoryVector, MemoryVector], other: Parameters, confidence: float) -> Comparison:
-        """As `Parameters.compare`."""
         if not isinstance(other, BloomParameters) or other.dimensions() != self.dimensions():
             raise ValueError("other: has to have the same dimensions")
         counts = comparison.count_joint_bits(vectors[0].array, vectors[1].array)

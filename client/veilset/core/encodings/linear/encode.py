@@ -3,6 +3,10 @@
 Sorted digests fill the sections in order, so a section is finished as soon as a digest of a later one comes: memory holds one
 section, 16 bytes a column and its planes, however long the vector. The random bytes that are taken are the coins, 8 for every
 distinct digest, and one bit for every column and plane; what a pivot's column drew is overwritten.
+
+Pivots are uint64 (c, 2): low and high word of the row whose first coefficient is at this column, 0 at a free column, where none
+begins. Planes are uint64 (words, b): bit j of word [i, p] is column 64·i + j of plane p. `eliminate` and `substitute` in plain
+Python are the reference that the kernels equal bit for bit.
 """
 
 from __future__ import annotations
@@ -15,12 +19,12 @@ from numpy.typing import NDArray
 
 from veilset.core.compiled import kernels, read_only
 from veilset.core.encodings.interface import CHUNK_BYTES, Digests, RandomBytes
-from veilset.core.encodings.linear import plain
-from veilset.core.encodings.linear.rows import WORD_BITS, first_digest
+from veilset.core.encodings.linear.rows import WORD_BITS, first_digest, row
 from veilset.errors import must_be
 
 if TYPE_CHECKING:
     from veilset.core.encodings.linear.parameters import LinearParameters
+
 
 COINS = 1 << 18
 """Digests whose coins are drawn together."""
@@ -32,7 +36,7 @@ _SAVED_SECONDS = 2e-5
 def encode(
     parameters: LinearParameters, chunks: Iterable[Digests], random_bytes: RandomBytes, *, compiled: bool = True
 ) -> Iterator[bytes]:
-    """A fresh vector in pieces of CHUNK_BYTES, the last one shorter; it is laid out as `veilset.core.encodings.linear.read` says.
+    """A fresh vector in pieces of CHUNK_BYTES, the last one shorter; it is laid out as `veilset.core.encodings.linear.rows` says.
 
     chunks: strictly increasing digests over all chunks (checked: the promise rests on one coin for each). random_bytes(n): the
     next n bytes of a cryptographic stream. compiled: by the kernels where numba runs; the same vector otherwise. Raises
@@ -105,7 +109,7 @@ class _Solver:
     def eliminate(self, digests: Digests) -> None:
         """Add kept digests of the section."""
         if self._kernels is None:
-            plain.eliminate(self._parameters, self._pivots, digests)
+            eliminate(self._parameters, self._pivots, digests)
         else:
             p = self._parameters
             self._kernels.linear.eliminate(p.section_columns, p.sections, p.band, self._pivots, read_only(digests))
@@ -115,8 +119,46 @@ class _Solver:
         p = self._parameters
         planes = random_planes(-(-p.section_columns // WORD_BITS), p.planes, self._random_bytes)
         if self._kernels is None:
-            plain.substitute(p, self._pivots, planes)
+            substitute(p, self._pivots, planes)
         else:
             self._kernels.linear.substitute(p.section_columns, self._pivots, planes)
         self._pivots[:] = 0
         return planes.astype("<u8", copy=False).tobytes()
+
+
+_WORD = (1 << WORD_BITS) - 1
+
+
+def eliminate(parameters: LinearParameters, pivots: NDArray[np.uint64], digests: NDArray[np.uint64]) -> None:
+    """Add the rows of digests of one section to its pivots; a row that depends on those before it adds nothing."""
+    for digest in digests.tolist():
+        column, rest = row(parameters, digest)
+        column %= parameters.section_columns
+        while rest:
+            zeros = (rest & -rest).bit_length() - 1
+            rest >>= zeros
+            column += zeros
+            low, high = pivots[column].tolist()
+            if not low:
+                pivots[column] = rest & _WORD, rest >> WORD_BITS
+                break
+            rest ^= high << WORD_BITS | low
+
+
+def substitute(parameters: LinearParameters, pivots: NDArray[np.uint64], planes: NDArray[np.uint64]) -> None:
+    """From the last column to the first: a pivot's column gets the value that its row asks for, a free one keeps its random bit.
+
+    planes: uniform bits on entry, a uniform solution on return, with zeros behind the last column.
+    """
+    columns, band = parameters.section_columns, (1 << parameters.band) - 1
+    for plane in range(parameters.planes):
+        values = np.unpackbits(planes[:, plane].astype("<u8").view(np.uint8), bitorder="little")
+        values[columns:] = 0
+        window = 0
+        for column in reversed(range(columns)):
+            window = window << 1 & band
+            low, high = pivots[column].tolist()
+            if low:
+                values[column] = ((high << WORD_BITS | low) & window).bit_count() & 1
+            window |= int(values[column])
+        planes[:, plane] = np.packbits(values, bitorder="little").view("<u8")

@@ -1,24 +1,59 @@
-"""What a reading of a linear vector is worth, before a release and from the release alone.
+"""From a promise to the drop threshold of a linear release, and what its readings are worth.
+
+When an element joins, the probability of every vector is multiplied by a number in [d, d + (1-d)·q] (docs/privacy.md), so
+ε-privacy under add-remove needs d >= e^-ε and d + (1-d)·q <= e^ε; under replace-one it needs (d + (1-d)·q)/d <= e^ε. A user of
+u elements has ε/u for each. The threshold is computed in decimals that are rounded towards more noise; a coin compares whole
+numbers only.
 
 A non-member's row, or a dropped member's, is orthogonal to all planes with probability 1/q while it is independent of the kept
 rows, and always once it depends on them. With the *dependence* r, the share of rows that depend on the kept ones,
     P(yes | non-member) = r + (1-r)/q,    P(no | member) = d·(1-r)·(1 - 1/q).
 r is 0 within the capacity and rises to 1 within some per cent above it. A vector shows r by how it answers digests that are in
 no set: `tested_law` asks for some, at no cost.
+
+Of r listed elements, c of them in the set, T are answered yes. The answers are independent but for rows that meet, so T has the
+mean c·TPR + (r-c)·FPR and the variance c·TPR·(1-TPR) + (r-c)·FPR·(1-FPR): that gives the overlap of a list.
 """
 
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilset.core.encodings.decoder import Law
 from veilset.core.encodings.interface import Digests, MemoryVector, Vector
+from veilset.core.estimates.intervals import BoundedTest, Spread
+from veilset.core.estimates.results import Overlap
+from veilset.core.params import Adjacency
+from veilset.core.privacy.exact import decimal_digits
 
 if TYPE_CHECKING:
     from veilset.core.encodings.linear.parameters import LinearParameters
+
+
+COIN_SIDES = 1 << 64
+"""A digest is dropped if and only if a uniform integer in [0, COIN_SIDES) is below the threshold."""
+
+
+def drop_threshold(epsilon: float, adjacency: Adjacency, planes: int, elements_per_user: int = 1) -> int:
+    """T, the smallest threshold whose T/2^64 is not below the d that ε/u asks for with q = 2^planes; in [1, 2^64].
+
+    add-remove: d = max(e^-ε, (q - e^ε)/(q - 1)). replace-one: d = q/(q + e^ε - 1). epsilon: in (0, 64]; the decimal that
+    names it is what is charged, and what counts here.
+    """
+    q = 1 << planes
+    with decimal_digits(100, ROUND_FLOOR):
+        share = Decimal(repr(float(epsilon))) / elements_per_user
+        growth = share.exp().next_minus()  # exp is correctly rounded, so its neighbour below is a bound
+        total = q - 1 + growth
+    with decimal_digits(100, ROUND_CEILING):
+        drop = q / total if adjacency is Adjacency.REPLACE_ONE else max(1 / growth, (q - growth) / (q - 1))
+        return min(math.ceil(drop * COIN_SIDES), COIN_SIDES)
+
 
 PROBES = 1 << 14
 REMOTE_PROBES = 256
@@ -79,3 +114,27 @@ def tested_law(parameters: LinearParameters, vector: Vector) -> Law:
 def probes(count: int) -> Digests:
     """Digests that no element was asked for, evenly spread: multiples of an odd constant of 64 bits."""
     return np.arange(1, count + 1, dtype=np.uint64) * _PROBE_STEP
+
+
+_LEAST_DEVIATION = 1e-6
+
+
+def estimate_overlap(law: Law, found: NDArray[np.int64], confidence: float) -> Overlap:
+    """Common elements of a list and the set; found: how many of the list were answered no and yes, int64 (2,).
+
+    A saturated vector shows nothing: the interval is [0, listed] then. Raises InvalidInput for a confidence out of range.
+    """
+    listed, yes = int(found.sum()), float(found[1])
+    detected, mistaken = (0.0, 0.0) if law.saturated else (float(law.members[1]), float(law.others[1]))
+
+    def spread(common: float) -> Spread:
+        parts = [(common, detected), (listed - common, mistaken)]
+        deviation = math.sqrt(sum(count * p * (1.0 - p) for count, p in parts)) + _LEAST_DEVIATION
+        return Spread(deviation, sum(count * p * (1.0 - p) * (1.0 - 2.0 * p) for count, p in parts) / deviation**3)
+
+    def mean(common: float) -> float:
+        return common * detected + (listed - common) * mistaken
+
+    test = BoundedTest(0.0 if law.saturated else yes, mean, spread, 0.0, float(listed), confidence)
+    unbiased = (yes - listed * mistaken) / (detected - mistaken) if detected > mistaken else 0.0
+    return Overlap.of(test, listed, unbiased)

@@ -1,14 +1,18 @@
 """The linear encoding: a release is a uniformly drawn solution of the equations of the kept elements.
 
-The public parameters are the dimensions of the system and the coin of every digest; what the others of this folder do is put
-together here. `calibration` turns a promise into the coin, `rows` a digest into its equation, `encode` draws, `read` asks,
-`law` says what readings mean, `planning` searches. Claim and proof: docs/privacy.md, section 19.
+Public are the columns c, the planes b (q = 2^b), the band w and each digest's row of w coefficients over GF(2). Elements are
+dropped with probability d by fresh coins; V is b vectors of c bits, uniform among all with row(x)·V = 0 for every kept x. A
+reader says "member" if and only if row(x)·V = 0 in all planes: FN = d(1 - 1/q), FP = 1/q, ε-private for every hash (δ = 0).
+Claim and proof: docs/privacy.md, section 19.
+
+Planning. Around q = e^ε + 1 both error rates are least together; more planes buy fewer false positives for more elements
+dropped. Everything else follows from the number of planes, so a search looks at 32 plans at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,15 +21,20 @@ from numpy.typing import NDArray
 
 from veilset.core.encodings.decoder import Law
 from veilset.core.encodings.interface import Digests, MemoryVector, Parameters, RandomBytes, Readings, Vector, pure
-from veilset.core.encodings.linear import law, read
-from veilset.core.encodings.linear.calibration import COIN_SIDES, drop_threshold
 from veilset.core.encodings.linear.encode import encode
-from veilset.core.encodings.linear.overlap import estimate_overlap
-from veilset.core.encodings.linear.rows import BAND, WORD_BITS
-from veilset.core.encodings.planning import Plan, PlanRequest
+from veilset.core.encodings.linear.law import (
+    COIN_SIDES,
+    drop_threshold,
+    estimate_overlap,
+    expected_dependence,
+    reading_law,
+    tested_law,
+)
+from veilset.core.encodings.linear.rows import BAND, WORD_BITS, read, scalar_reader
+from veilset.core.encodings.planning import Plan, PlanRequest, SmallestVector, evaluate
 from veilset.core.estimates.results import Comparison, Overlap, SizeEstimate
-from veilset.core.params import MAX_BITS, Adjacency, PrivacyParameters, check_integer
-from veilset.errors import Unsupported, must_be
+from veilset.core.params import MAX_BITS, MAX_EPSILON, Adjacency, PrivacyParameters, check_integer
+from veilset.errors import PoorUtility, Unsupported, must_be
 
 MAX_PLANES = 32
 SECTION_COLUMNS = 1 << 22
@@ -85,9 +94,6 @@ class LinearParameters(Parameters):
 
     @classmethod
     def plan(cls, request: PlanRequest) -> Plan:
-        """As `Parameters.plan`."""
-        from veilset.core.encodings.linear.planning import plan  # it makes these parameters
-
         return plan(request)
 
     @property
@@ -150,22 +156,20 @@ class LinearParameters(Parameters):
 
     def read(self, vector: Vector, digests: Digests) -> Readings:
         """As `Parameters.read`: 1 where the row is orthogonal to all planes, else 0."""
-        return read.read(self, vector, digests)
+        return read(self, vector, digests)
 
     def read_one(self, vector: MemoryVector, digest: int) -> int:
         """As `Parameters.read_one`; without numpy."""
-        return read.scalar_reader(self)(vector.memory, digest)
+        return scalar_reader(self)(vector.memory, digest)
 
     def law(self, vector: Vector) -> Law:
         """As `Parameters.law`: known beforehand, but for a vector that holds too much, which a self-test shows."""
-        return law.tested_law(self, vector)
+        return tested_law(self, vector)
 
     def expected_law(self, size: int) -> Law:
-        """As `Parameters.expected_law`."""
-        return law.reading_law(self, law.expected_dependence(self, size))
+        return reading_law(self, expected_dependence(self, size))
 
     def overlap(self, law: Law, found: NDArray[np.int64], confidence: float) -> Overlap:
-        """As `Parameters.overlap`."""
         return estimate_overlap(law, found, confidence)
 
     def size(self, vector: MemoryVector, confidence: float) -> SizeEstimate:
@@ -183,7 +187,6 @@ class LinearParameters(Parameters):
         )
 
     def facts(self) -> dict[str, int | float]:
-        """As `Parameters.facts`."""
         return {"drop_probability": self.drop_probability}
 
     def __str__(self) -> str:
@@ -212,3 +215,63 @@ def columns_for(capacity: int, drop_probability: float, band: int) -> int:
     columns = int(_OVERHEAD * kept + _DEVIATIONS * scatter) + band
     step = max(columns_step(columns), WORD_BITS)
     return -(-columns // step) * step
+
+
+def plan(request: PlanRequest) -> Plan:
+    """The best plan within the size limit. Raises PoorUtility with what would do."""
+    every = _plans(request)
+    fitting = [found for found in every if 8 * found.bytes <= request.limit_bits]
+    good = [found for found in fitting if found.advantage >= request.needed_advantage]
+    if not good:
+        raise _refusal(request, every)
+    if isinstance(request.objective, SmallestVector):
+        return min(good, key=lambda found: found.bytes)
+    return max(good, key=lambda found: (_merit(request, found), -found.bytes))
+
+
+def _plans(request: PlanRequest) -> list[Plan]:
+    """Every number of planes that keeps some elements and the objective's limit to an error rate, at any length."""
+    found = []
+    privacy = request.privacy
+    for planes in range(1, MAX_PLANES + 1):
+        threshold = drop_threshold(privacy.epsilon, privacy.adjacency, planes, privacy.elements_per_user)
+        if threshold >= COIN_SIDES:
+            break
+        columns = columns_for(LinearParameters.capacity_for(request.size), threshold / COIN_SIDES, BAND)
+        if columns > longest(planes):
+            break
+        try:
+            found.append(evaluate(LinearParameters(columns, BAND, planes, threshold), request))
+        except PoorUtility:
+            continue
+    return found
+
+
+def _merit(request: PlanRequest, found: Plan) -> float:
+    return float(request.merit(found.true_positive_rate, found.false_positive_rate))
+
+
+def _refusal(request: PlanRequest, every: list[Plan]) -> PoorUtility:
+    """Why there is no plan, and the least that would do: a longer vector, or a larger ε."""
+    good = [found for found in every if found.advantage >= request.needed_advantage]
+    details: dict[str, object] = {"encoding": LinearParameters.encoding}
+    if good:
+        shortest = min(good, key=lambda found: found.bytes)
+        details["needed_bytes"] = shortest.bytes
+        way = f"it takes {shortest.bytes} bytes instead of {request.limit_bits // 8}"
+    elif (epsilon := _needed_epsilon(request)) is not None:
+        details["needed_epsilon"] = f"{epsilon:.4g}"
+        way = f"it takes epsilon {epsilon:.4g} instead of {request.privacy.epsilon:g}"
+    else:
+        way = "no epsilon would do"
+    return PoorUtility(f"no linear release for {request.size} elements reaches {request.objective}: {way}", **details)
+
+
+def _needed_epsilon(request: PlanRequest) -> float | None:
+    """The least ε, to 1%, at which a vector of any length would do; None up to the largest ε."""
+    epsilon = request.privacy.epsilon
+    while (epsilon := epsilon * 1.01) <= MAX_EPSILON:
+        stronger = replace(request, privacy=replace(request.privacy, epsilon=epsilon))
+        if any(found.advantage >= stronger.needed_advantage for found in _plans(stronger)):
+            return epsilon
+    return None

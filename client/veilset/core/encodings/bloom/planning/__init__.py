@@ -1,1 +1,0 @@
-"""The search for the best filter: request, pricing, search, refusals."""
