@@ -54,7 +54,7 @@ $(VENV)/docs.stamp: $(VENV)/test.stamp
 
 docs: setup $(VENV)/docs.stamp ## The API reference of library and service, into build/docs.
 	mkdir -p build/docs
-	$(BIN)/python -W error -m pdoc -o build/docs/library veilset '!veilset.core' '!veilset.cli' '!veilset.v1' '!veilset.jitter'
+	$(BIN)/python -W error -m pdoc -o build/docs/library veilset '!veilset.core' '!veilset.cli' '!veilset.v1'
 	$(BIN)/buf build protos -o build/docs/contract.binpb --as-file-descriptor-set
 	cd docs && ../$(VENV)/docs/bin/sabledocs
 

@@ -19,10 +19,10 @@ from harness.service_process import ServiceProcess
 from harness.vectors import held_digests
 from veilset import spark
 from veilset._service.service import Service
-from veilset._service.spark_tasks import UploadPartition
 from veilset.core.elements.hashing import digests
 from veilset.core.params import HashScheme
 from veilset.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound
+from veilset.spark import UploadPartition
 
 pytestmark = [
     pytest.mark.spark,

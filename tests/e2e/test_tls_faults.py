@@ -18,8 +18,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from harness.certificates import Authority, Certificates
 from harness.health import serves
+from veilset._service.channel import is_serving
 from veilset._service.endpoint import make_endpoint
-from veilset._service.health import is_serving
 from veilset.errors import InvalidInput, Unavailable
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.patience import SECONDS
+from veilset._service.channel import is_serving
 from veilset._service.endpoint import Endpoint
-from veilset._service.health import is_serving
 
 
 def serves(endpoint: Endpoint) -> bool:

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.patience import SECONDS
 from harness.service_process import ServiceProcess
-from veilset._service.bearer import BearerToken
+from veilset._service.channel import BearerToken
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 

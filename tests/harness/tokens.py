@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from harness.service_process import ServiceProcess
-from veilset._service.bearer import BearerToken
+from veilset._service.channel import BearerToken
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
 from veilset_server.principals import make_principal
 from veilset_server.state.entropy import SystemClock

@@ -17,7 +17,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from harness.log_hooks import logs_left_alone
 from harness.programs import wait_until
 from veilset._service.endpoint import make_endpoint
-from veilset._service.rich_errors import from_rpc_error
+from veilset._service.errors import from_rpc_error
 from veilset.errors import NotFound, Unavailable
 from veilset_server.limits import Limits
 from veilset_server.metrics.logs import configure_logs

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilset._input.distinct import FILES, DistinctDigests
+from veilset._input.digests import FILES, DistinctDigests
 from veilset.core.elements.hashing import digests
 
 

@@ -26,9 +26,10 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from veilset._input import arrow, expansion, small_files, text, unpacking
+from veilset import _system
+from veilset._input import columns, tables, text, unpacking
 from veilset._input.csv import CsvForm
-from veilset._input.element_digests import InvalidElements, only_valid
+from veilset._input.digests import InvalidElements, only_valid
 from veilset._input.files import FileForm, read_files
 from veilset._input.text import Tally
 from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
@@ -533,10 +534,10 @@ def test_the_page_about_inputs_has_the_limits() -> None:
         "an element": f"{MAX_ELEMENT_BYTES} bytes",
         "a line, or a row of CSV": f"{text.LONGEST_LINE >> 20} MiB",
         "memory that unpacking": f"{unpacking.MEMORY_LIMIT >> 20} MiB",
-        "a page of a Parquet file": f"{expansion.PAGE_LIMIT >> 20} MiB",
-        "a packed record batch": f"{expansion.MESSAGE_LIMIT >> 20} MiB",
-        "a value in a dictionary": f"{arrow.LONGEST_VALUE >> 10} KiB",
-        "a token": f"{small_files.SMALL_FILE_LIMIT >> 20} MiB",
+        "a page of a Parquet file": f"{tables.PAGE_LIMIT >> 20} MiB",
+        "a packed record batch": f"{tables.MESSAGE_LIMIT >> 20} MiB",
+        "a value in a dictionary": f"{columns.LONGEST_VALUE >> 10} KiB",
+        "a token": f"{_system.SMALL_FILE_LIMIT >> 20} MiB",
     }
     for what, limit in limits.items():
         (row,) = (line for line in page.splitlines() if line.startswith(f"| {what}"))

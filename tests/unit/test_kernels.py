@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.shapes import FilterParameters
-from veilset._input.element_digests import digest_batch
+from veilset._input.digests import digest_batch
 from veilset.core import compiled
 from veilset.core.compiled import read_only
 from veilset.core.elements.hashing import digests, pack_digests
@@ -208,7 +208,7 @@ def test_a_short_job_loads_nothing_compiled() -> None:
 import sys, numpy as np
 from veilset.core.encodings.bloom import vectors
 from veilset.core.encodings.interface import MemoryVector
-from veilset._input.element_digests import digest_batch
+from veilset._input.digests import digest_batch
 from veilset.core.params import HashParameters, Normalization
 hashed = digest_batch([f"element {i}" for i in range(1000)], 0, HashParameters(), Normalization.NONE, None)
 vector = np.zeros(1250, dtype=np.uint8)

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset._input.arrow import pack_arrow
-from veilset._input.columns import element_batches
+from veilset._input.columns import element_batches, pack_arrow
 from veilset.core.elements.normalization import normalize
 from veilset.core.elements.packed import PackedElements, PackedStream, lay_out, normalize_packed, pack, pack_lines
 from veilset.core.params import Normalization

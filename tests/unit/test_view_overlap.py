@@ -48,7 +48,7 @@ def test_the_reading_is_of_all_positions() -> None:
 
 def test_a_long_list_goes_through_files(monkeypatch: pytest.MonkeyPatch) -> None:
     found = VIEW.overlap(OWN)
-    monkeypatch.setattr("veilset._input.distinct.DistinctDigests.__init__.__defaults__", (100,))
+    monkeypatch.setattr("veilset._input.digests.DistinctDigests.__init__.__defaults__", (100,))
     assert VIEW.overlap(OWN + OWN) == found
 
 

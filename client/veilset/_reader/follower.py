@@ -26,10 +26,9 @@ from veilset._reader.set_releases import Found, SetReleases
 from veilset._reader.sources import RedisSource
 from veilset._reader.view import View
 from veilset._service.spec import Spec
+from veilset._system import OneProcess, jitter
 from veilset.core.encodings.decoder import Rule
 from veilset.errors import Unavailable, VeilsetError, must_be
-from veilset.forks import OneProcess
-from veilset.jitter import jitter
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0

@@ -13,7 +13,7 @@ from contextlib import closing
 from types import TracebackType
 
 from veilset._input import columns
-from veilset._input.element_digests import digest_batch
+from veilset._input.digests import digest_batch
 from veilset._reader.age import ReleaseAge
 from veilset._reader.answers import Answers
 from veilset._reader.fetching import make_demands, open_headers, refuse_older

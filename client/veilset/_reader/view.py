@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset._input import columns
-from veilset._input.distinct import DistinctDigests
-from veilset._input.element_digests import digest_batch, digest_batches
+from veilset._input.digests import DistinctDigests, digest_batch, digest_batches
 from veilset._reader.age import ReleaseAge
 from veilset._reader.answers import Answers
 from veilset._reader.fetching import CheckedRelease
@@ -162,7 +161,7 @@ class View(Answers):
         """How many of an own list's elements are in the set, with an interval; repetitions in the list count once.
 
         Any iterable will do: memory stays bounded, beyond a million elements with the help of temporary files that hold
-        digests (`veilset._input.distinct`). Raises InvalidInput.
+        digests (`veilset._input.digests`). Raises InvalidInput.
         """
         check_confidence(confidence)
         with DistinctDigests() as distinct:

@@ -1,4 +1,4 @@
-"""Where the service is and how it is reached: address, TLS files, token, and what may travel in plain text."""
+"""Where the service is and how to reach it: address, TLS files, token, and what may be sent in plain text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from veilset._input.small_files import read_small
+from veilset._system import read_small
 from veilset.errors import InvalidInput, must_be
 
 TLS_PREFIX = "tls://"
@@ -39,11 +39,11 @@ class Endpoint:
 
     @property
     def may_use_proxy(self) -> bool:
-        """Whether gRPC may go through a proxy: with TLS to another machine only, as the proxy reads what plain text sends."""
+        """Whether gRPC may use a proxy: only with TLS to another machine, as a proxy reads plain text."""
         return self.tls and self.port > 0 and not is_loopback(self.host)
 
     def proxy(self, environment: Mapping[str, str]) -> str:
-        """The proxy that gRPC goes through, without its password; empty for none."""
+        """The proxy that gRPC uses, without its password; empty for none."""
         if not self.may_use_proxy or _bypasses_proxy(self.host):
             return ""
         found = (environment.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy"))  # in gRPC's order
@@ -120,12 +120,12 @@ def _bypasses_proxy(host: str) -> bool:
 
 
 def bare_host(host: str) -> str:
-    """``host`` without the brackets that an IPv6 address may stand in."""
+    """``host`` without the brackets of an IPv6 address."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") and ":" in host else host
 
 
 def host_and_port(host: str, port: int) -> str:
-    """host:port, an IPv6 address in the brackets that tell it from the port."""
+    """host:port, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -142,7 +142,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _token(given: str | None, variables: Mapping[str, str]) -> str | None:
-    """Raises InvalidInput for a file that cannot be read, or what cannot stand in a header; never shows the token."""
+    """The token. Raises InvalidInput, without the token, for a file that cannot be read and for text that no header can hold."""
     token = given or variables.get("VEILSET_TOKEN") or None
     path = variables.get("VEILSET_TOKEN_FILE")
     if token is None and path:
@@ -153,7 +153,7 @@ def _token(given: str | None, variables: Mapping[str, str]) -> str | None:
 
 
 def read_token(path: FileName) -> str:
-    """A token from a file, white space around it aside. Raises InvalidInput."""
+    """A token from a file, without white space around it. Raises InvalidInput."""
     try:
         token = read_small(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
-"""Certificates and keys in PEM files, checked before they are used: a bad file is named, not met again in a handshake.
+"""Certificates and keys in PEM files, checked before they are used, so that an error names the bad file.
 
-TLS libraries tell such faults late and darkly, or, asked for a password by a file, stop and wait for a terminal.
+TLS libraries report such faults late and vaguely, and wait at the terminal for the password of an encrypted key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from veilset._input.small_files import read_small
+from veilset._system import read_small
 from veilset.errors import InvalidInput, must_be
 
 

@@ -1,4 +1,4 @@
-"""What the service tells of sets, releases and budgets, as frozen records."""
+"""Sets, releases and budgets as the service describes them: frozen records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from veilset.v1 import membership_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class SetInfo:
-    """A set as its owner made it."""
+    """A set with the parameters that its owner chose; fields as in `Service.create_set`."""
 
     name: str
     hashing: HashParameters
@@ -34,8 +34,8 @@ class SetInfo:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release as the service knows it. state: pending, published, lost or expired. delayed_by: of a pending one, why Redis
-    did not take it when that was last tried."""
+    """A release as the service knows it. state: pending, published, lost or expired. delayed_by: why Redis did not accept a
+    pending one at the last attempt."""
 
     set_name: str
     sequence: int
@@ -66,10 +66,10 @@ class Budget:
 
 
 class Reconciled(NamedTuple):
-    """What a comparison of Redis with the ledger came to.
+    """The result of comparing Redis with the ledger.
 
-    checked: releases looked at. restored_keys: keys written again. unrestorable: (set, sequence) of the releases that readers
-    do not find whole and that cannot be restored, since their file is damaged too; they stay charged, a new publish helps.
+    checked: number of releases compared. restored_keys: number of keys written again. unrestorable: (set, sequence) of the
+    releases that are damaged in Redis and in the state folder; they stay charged, and the set has to be published anew.
     """
 
     checked: int
@@ -78,13 +78,13 @@ class Reconciled(NamedTuple):
 
     @classmethod
     def of(cls, message: pb.ReconcileReleasesResponse) -> Reconciled:
-        """Decode."""
+        """Decode the answer."""
         unrestorable = tuple((name.set_name, name.sequence) for name in message.unrestorable)
         return cls(message.checked, message.restored_keys, unrestorable)
 
 
 def set_info(message: pb.MembershipSet) -> SetInfo:
-    """Decode and check."""
+    """Decode a set and check its fields."""
     return SetInfo(
         name=message.name,
         hashing=wire.hashing_from_proto(message.hashing),
@@ -103,7 +103,7 @@ def set_info(message: pb.MembershipSet) -> SetInfo:
 
 
 def release_record(message: pb.Release) -> Release:
-    """Decode and check; the signature is not looked at."""
+    """Decode a release and check its header; the signature is not checked."""
     return Release(
         set_name=message.set_name,
         sequence=message.sequence,
@@ -116,7 +116,7 @@ def release_record(message: pb.Release) -> Release:
 
 
 def budget_record(message: pb.Budget) -> Budget:
-    """Decode."""
+    """Decode a budget account."""
     return Budget(
         account=message.account,
         epsilon_total=message.total_nano_epsilon / NANO,

@@ -1,25 +1,26 @@
-"""Talking to the service: create sets, add elements, publish, look at budgets."""
+"""The connection to a service: create sets, add elements, publish, show budgets."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 import grpc
 
 from veilset._input.columns import Batch, element_batches
 from veilset._service.channel import open_channel
 from veilset._service.endpoint import Endpoint, FileName, make_endpoint
+from veilset._service.errors import from_rpc_error
 from veilset._service.records import Budget, Reconciled, Release, SetInfo, budget_record, release_record, set_info
-from veilset._service.rich_errors import from_rpc_error
 from veilset._service.small_uploads import SmallUploads, leading_batches
 from veilset._service.upload import Patience, Upload, UploadOptions, UploadPart, UploadResult
+from veilset._system import OneProcess
 from veilset.core.elements.hashing import key_check as compute_key_check
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings import ENCODINGS, find_encoding
@@ -47,7 +48,6 @@ from veilset.errors import (
     WrongKey,
     must_be,
 )
-from veilset.forks import OneProcess
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 from veilset.v1.parameters_pb2 import Encoding
@@ -57,6 +57,19 @@ if TYPE_CHECKING:
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+
+class SpecSetOptions(TypedDict, total=False):
+    """What the owner of a set decides where a spec fixes the rest; `Service.create_set` describes it."""
+
+    account: str
+    budget_epsilon: float
+    budget_delta: float | None
+    allow_poor_utility: bool
+    increments: int
+    increment_capacity: int
+    removals_epsilon: float
+    expire_days: int
 
 
 class Service:
@@ -84,7 +97,7 @@ class Service:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; whatever is asked afterwards raises FailedPrecondition."""
+        """Close the connection; every later call raises FailedPrecondition."""
         self._closed = True
         self._channel.close()
 
@@ -132,10 +145,10 @@ class Service:
         for the planner, at most one of the two rates; 0 for none. epsilon, delta, adjacency, elements_per_user: what each release
         promises. budget_epsilon: what all releases together may spend (default: one release). key: the secret of a
         keyed scheme, of which the service gets the check value only; key_check: that value, where the secret is elsewhere.
-        increments: how many may follow each base release, for the price of the base alone; increment_capacity: how many new
-        elements one is made for (default: a hundredth of size, at least 1000). removals_epsilon: what each generation pays
-        beside that for vectors of removed elements. expire_days: an element that was not added again for so many days leaves
-        the set; like a removal it takes effect in the next base release, refunds nothing and is never confirmed.
+        increments: how many may follow each base release; they cost nothing beside their base. increment_capacity: how many new
+        elements one is made for (default: a hundredth of size, at least 1000). removals_epsilon: what each generation pays, on
+        top of its base, for vectors of removed elements. expire_days: an element that was not added again for so many days
+        leaves the set; like a removal this takes effect in the next base release, refunds nothing and is never confirmed.
         Arguments as in `veilset.core.params`. Raises InvalidInput, WrongKey, AlreadyExists, PoorUtility.
         """
         if key is not None:
@@ -190,19 +203,12 @@ class Service:
         *,
         size: int | None = None,
         key: bytes | None = None,
-        account: str = "",
-        budget_epsilon: float = 0.0,
-        budget_delta: float | None = None,
-        allow_poor_utility: bool = False,
-        increments: int = 0,
-        increment_capacity: int = 0,
-        removals_epsilon: float = 0.0,
-        expire_days: int = 0,
+        **options: Unpack[SpecSetOptions],
     ) -> SetInfo:
-        """Create an empty set as partners agreed; its releases compare with those of every set made from the same spec.
+        """Create an empty set from a spec; its releases compare with those of every set made from the same spec.
 
-        size: expected number of distinct elements of this side, where it is not the spec's. key: the secret of a keyed
-        scheme, to be checked against the spec here; not needed. The rest as `create_set`, and its errors.
+        size: expected number of distinct elements on this side; default: the spec's. key: the secret of a keyed scheme, if it
+        is to be checked against the spec here. options: as in `create_set`. Raises as `create_set` does.
         """
         hashing, privacy = spec.hashing, spec.privacy
         return self.create_set(
@@ -220,14 +226,7 @@ class Service:
             key=key,
             key_check=hashing.key_check,
             normalization=spec.normalization,
-            account=account,
-            budget_epsilon=budget_epsilon,
-            budget_delta=budget_delta,
-            allow_poor_utility=allow_poor_utility,
-            increments=increments,
-            increment_capacity=increment_capacity,
-            removals_epsilon=removals_epsilon,
-            expire_days=expire_days,
+            **options,
             **spec.encoding.dimensions(),
         )
 
@@ -249,48 +248,28 @@ class Service:
         """Delete a set and its releases; what was charged stays charged. Raises NotFound."""
         self._call(self._stub.DeleteSet, pb.DeleteSetRequest(name=check_name("name", name)))
 
-    def add(
-        self,
-        name: str,
-        elements: Iterable[Element],
-        *,
-        upload_id: str | None = None,
-        key: bytes | None = None,
-        on_progress: Callable[[int], None] | None = None,
-        retry_seconds: float | None = None,
-        skip_invalid: bool = False,
-    ) -> UploadResult:
-        """Upload elements (str or bytes), hashed here, that are in the set from then on; returns once the service holds them
-        durably.
+    def add(self, name: str, elements: Iterable[Element], **options: Unpack[UploadOptions]) -> UploadResult:
+        """Hash elements (str or bytes) here and add them to the set; returns once the service holds them durably.
 
-        upload_id: give one to be able to resume after a crash, with the same elements in the same order. Other elements need
-        another id: those of a finished upload are compared and not sent, and AlreadyExists is raised if they differ.
-        on_progress: called with the number acknowledged so far. retry_seconds: how long to go on trying without progress
-        while the service is away; default: 30 seconds, so over its restarts, also where the call begins in one.
-        skip_invalid: leave out what is no element under the set's normalization, instead of refusing them all.
-        Raises InvalidInput, NotFound, AlreadyExists, Unavailable; nothing of an upload that did not return is publishable.
+        options, all optional. upload_id: give one to be able to resume after a crash, with the same elements in the same order;
+        other elements need another id: those of a finished upload are compared and not sent, and AlreadyExists is raised if they
+        differ. key: the secret of a keyed scheme. on_progress: called with the number acknowledged so far. retry_seconds: how
+        long to keep trying without progress while the service is away (default: 30, enough for a restart). skip_invalid: leave
+        out what is no element under the set's normalization, instead of refusing all of it.
+        Raises InvalidInput, NotFound, AlreadyExists, Unavailable; an upload that did not return is not part of any release.
         """
-        return self.upload(
-            Operation.ADD,
-            name,
-            elements,
-            upload_id=upload_id,
-            key=key,
-            on_progress=on_progress,
-            retry_seconds=retry_seconds,
-            skip_invalid=skip_invalid,
-        )
+        return self.upload(Operation.ADD, name, elements, **options)
 
     def remove(self, name: str, elements: Iterable[Element], **options: Unpack[UploadOptions]) -> UploadResult:
-        """Upload elements that are not in the set from then on, unless they are added again; options as of `add`.
+        """Remove elements from the set, until they are added again; options as of `add`.
 
-        Takes effect in the next base release: releases that are out are not changed, and what they cost stays charged. Whether
-        an element was in the set is never told.
+        This takes effect in the next base release: published releases do not change, and their charges stay. No answer shows
+        whether an element was in the set.
         """
         return self.upload(Operation.REMOVE, name, elements, **options)
 
     def replace(self, name: str, elements: Iterable[Element], **options: Unpack[UploadOptions]) -> UploadResult:
-        """Upload the whole new content of the set, which may be empty; options as of `add`.
+        """Make the elements the whole content of the set; they may be none. Options as of `add`.
 
         The old content stays until the service holds all of the new one. Takes effect in the next base release, as `remove` does.
         """
@@ -321,7 +300,7 @@ class Service:
         part: int,
         **options: Unpack[UploadOptions],
     ) -> UploadPart:
-        """Upload one part of what `finish_upload` will commit, from any machine; returns once the service holds it durably.
+        """Upload one part of an upload that `finish_upload` commits, from any machine; returns once the service holds it durably.
 
         part: its number, 1 to 10000. options: as of `add`; upload_id, required, and operation are those of the whole upload. A
         part is resumed as an upload is, with the same elements in the same order. Raises as `add` does.
@@ -387,19 +366,17 @@ class Service:
         timeout_seconds: float = 120.0,
         **dimensions: int,
     ) -> Release:
-        """Draw noise, charge the budget, publish. The same request_id returns the same release and charges nothing; with
-        another count, epsilon or encoding than it had first it is refused.
+        """Draw noise, charge the budget, and publish a release.
 
-        epsilon, encoding, dimensions, increments: for this base release in place of the set's, charged as they are; as in
-        `create_set`. increment: publish only what no release of the current generation held before; it costs nothing beside
-        its base.
-
-        wait: until Redis holds it (the answer may still be "pending" where Redis stays away, with the reason in ``delayed_by``,
-        and "lost" where its file was damaged before Redis had it). count_epsilon, count_delta: what to spend beside that on a
-        noisy count (add-remove only). although_pending: charge also where an earlier release of the set is charged and Redis
-        does not take it; else Unavailable or StoreMisconfigured is raised then. Raises NotFound,
-        FailedPrecondition, BudgetExceeded, Unavailable. Whatever is raised has ``request_id``, also one
-        drawn here: repeating the publish with it never charges twice, whether or not the lost answer was a release.
+        request_id: a repetition with the same id returns the same release and charges nothing; it is refused with another
+        count, epsilon or encoding. wait: until Redis holds the release; its state may still be "pending" (Redis stays away,
+        ``delayed_by`` says why) or "lost" (its file was damaged before Redis had it). count_epsilon, count_delta: what to spend
+        on a noisy count, on top of the release (add-remove only). although_pending: charge even if an earlier release of the
+        set is charged and Redis does not accept it; else Unavailable or StoreMisconfigured is raised. epsilon, encoding,
+        dimensions, increments: of this base release, in place of the set's; as in `create_set`. increment: publish only what no
+        earlier release of the generation holds; this costs nothing. Raises NotFound, FailedPrecondition, BudgetExceeded,
+        Unavailable. Every error has the ``request_id``, drawn here if none was given: repeating the publish with it never
+        charges twice.
         """
         check_name("set_name", name)
         request_id = request_id or secrets.token_hex(16)
@@ -444,14 +421,14 @@ class Service:
         return budget_record(self._call(self._stub.GetBudget, request).budget)
 
     def raise_budget(self, account: str, *, reason: str, epsilon: float = 0.0, delta: float | None = None) -> Budget:
-        """Raise a budget's totals; leaves an audit row with the reason. Raises NotFound, InvalidInput."""
+        """Raise the totals of a budget account; the reason is kept for auditors. Raises NotFound, InvalidInput."""
         check_name("account", account)
         with _fitting("epsilon, delta or reason"):
             request = pb.RaiseBudgetRequest(account=account, epsilon=epsilon, delta=delta, reason=reason)
         return budget_record(self._call(self._stub.RaiseBudget, request).budget)
 
     def confirm_loss(self, set_name: str, *, epsilon: float, reason: str, delta: float = 0.0) -> Budget:
-        """Charge what a ledger lost that was restored from an older copy, at least what the refused publish named.
+        """Charge what was spent since the copy from which the ledger was restored: at least what the refused publish named.
 
         Raises InvalidInput, NotFound, FailedPrecondition (nothing was lost), BudgetExceeded (raise the budget first).
         """
@@ -461,9 +438,9 @@ class Service:
         return budget_record(self._call(self._stub.ConfirmLoss, request).budget)
 
     def reconcile(self, set_name: str = "") -> Reconciled:
-        """Compare Redis with the ledger, all content too, and restore what is missing or changed.
+        """Compare Redis with the ledger, content included, and restore what is missing or changed.
 
-        What cannot be restored is in the answer. Raises NotFound, Unavailable.
+        The result lists what cannot be restored. Raises NotFound, Unavailable.
         """
         request = pb.ReconcileReleasesRequest(set_name=set_name and check_name("set_name", set_name))
         answer = self._call(self._stub.ReconcileReleases, request)
@@ -491,9 +468,9 @@ def connect(
 ) -> Service:
     """Connect to a veilset service; use the result as a context manager.
 
-    target: host:port, or tls://host:port for TLS with a well-known authority. ca: PEM file of the authority that signed the
-    service's certificate (means TLS too). cert, key: PEM files of one's own certificate, where the service asks for one.
-    token: bearer token. insecure: allow plain text to another machine. What is not given is taken from VEILSET_CA_FILE,
+    target: host:port, or tls://host:port for TLS with a well-known certificate authority. ca: PEM file of the authority that
+    signed the service's certificate; turns TLS on. cert, key: PEM files of this client's certificate and its key, if the service
+    asks for one. token: bearer token. insecure: allow plain text to another machine. Defaults come from VEILSET_CA_FILE,
     VEILSET_CERT_FILE, VEILSET_CERT_KEY_FILE, VEILSET_TOKEN or VEILSET_TOKEN_FILE. Raises InvalidInput.
     """
     endpoint = make_endpoint(target, token=token, ca=ca, cert=cert, key=key, insecure=insecure, environment=os.environ)
@@ -501,7 +478,7 @@ def connect(
 
 
 _REFUSED = (InvalidInput, NotFound, FailedPrecondition, Unauthenticated, PermissionDenied)
-"""The service said no, and charged nothing: there is nothing to repeat."""
+"""Errors of a publish that charged nothing, so that there is nothing to repeat."""
 
 
 def _batches(elements: Iterable[Element]) -> Iterator[Batch]:
@@ -511,7 +488,7 @@ def _batches(elements: Iterable[Element]) -> Iterator[Batch]:
 
 
 def _opening(operation: Operation | str, name: str, upload_id: str, part: int = 0) -> pb.OpenUpload:
-    """The open message. Raises InvalidInput."""
+    """The message that opens an upload. Raises InvalidInput."""
     number = wire.to_number(wire.OPERATION, check_choice("operation", operation, Operation))
     with _fitting("upload_id"):
         return pb.OpenUpload(
@@ -524,7 +501,7 @@ def _opening(operation: Operation | str, name: str, upload_id: str, part: int = 
 
 @contextmanager
 def _repeatable(request_id: str) -> Iterator[None]:
-    """Let every error carry the request id, and those say it that leave open whether the release was made and charged."""
+    """Add the request id to every error, and to the message where the release may have been made and charged."""
     try:
         yield
     except VeilsetError as error:
@@ -537,7 +514,7 @@ def _repeatable(request_id: str) -> Iterator[None]:
 
 
 def _encoding_message(name: str, dimensions: Mapping[str, int]) -> Encoding | None:
-    """What is asked of an encoding; the one that has the dimensions where none is named. Raises InvalidInput."""
+    """The encoding that is asked for; without a name the first that has all dimensions. Raises InvalidInput."""
     if not name and not dimensions:
         return None
     families = [find_encoding(name)] if name else list(ENCODINGS.values())
@@ -551,7 +528,7 @@ def _encoding_message(name: str, dimensions: Mapping[str, int]) -> Encoding | No
 
 @contextmanager
 def _fitting(fields: str) -> Iterator[None]:
-    """What a protobuf field cannot hold (a negative count, text with lone surrogates) as InvalidInput."""
+    """Raise InvalidInput for what a protobuf field cannot hold, such as a negative count or text with lone surrogates."""
     try:
         yield
     except (ValueError, TypeError) as error:

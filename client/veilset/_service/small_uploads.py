@@ -1,4 +1,4 @@
-"""Uploads that fit into one call: no stream, and one commit of the service's ledger."""
+"""Uploads that fit into one call: no stream, and a single commit to the service's ledger."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import grpc
 
 from veilset._input.columns import Batch
-from veilset._input.element_digests import InvalidElements, digest_batch
+from veilset._input.digests import InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
-from veilset._service.rich_errors import from_rpc_error
+from veilset._service.errors import from_rpc_error
 from veilset._service.upload import Patience, UploadOptions, UploadResult
 from veilset.core.elements.hashing import check_key, pack_digests
 from veilset.core.params import MAX_SMALL_ELEMENTS
@@ -20,7 +20,7 @@ from veilset.v1 import membership_pb2_grpc
 
 
 def leading_batches(batches: Iterable[Batch]) -> tuple[list[Batch], bool]:
-    """Batches from the first on, until they have more elements than one call takes; and whether that was all of them."""
+    """The first batches, until they hold more elements than one call takes; and whether these were all."""
     held: list[Batch] = []
     for batch in batches:
         held.append(batch)
@@ -30,8 +30,11 @@ def leading_batches(batches: Iterable[Batch]) -> tuple[list[Batch], bool]:
 
 
 class SmallUploads:
-    """The small uploads of one connection. How a set hashes is asked once; the service refuses digests that were made otherwise,
-    as for a set that was deleted and made anew, and it is asked again then. Thread-safe."""
+    """The small uploads of one connection. Thread-safe.
+
+    The hash parameters of a set are fetched once. If the set was deleted and created anew meanwhile, the service refuses digests
+    made with the old ones, and they are fetched again.
+    """
 
     def __init__(
         self, stub: membership_pb2_grpc.MembershipServiceStub, target: Endpoint, timeout_seconds: float
@@ -42,7 +45,7 @@ class SmallUploads:
         self._sets: dict[str, pb.MembershipSet] = {}
 
     def describe(self, set_name: str, patience: Patience) -> pb.MembershipSet:
-        """The set as it was when it was first asked for. Raises NotFound, and Unavailable where the service stays away."""
+        """The set as it was when first fetched. Raises NotFound, and Unavailable while the service is away."""
         while (described := self._sets.get(set_name)) is None:
             try:
                 self._sets[set_name] = self._stub.GetSet(pb.GetSetRequest(name=set_name), timeout=self._timeout).set

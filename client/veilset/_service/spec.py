@@ -1,7 +1,7 @@
-"""A spec: all that partners have to agree on so that releases of their sets compare. A small text file, no secret in it.
+"""A spec: all that partners have to agree on so that releases of their sets compare; a small text file without secrets.
 
-Both sides create their sets from the same file. The seed in it was public before the data were collected, so who chose
-the elements may have known it: a spec is calibrated for the worst case unless its makers say otherwise.
+Both sides create their sets from the same file. Its seed is public before the data are collected, and may be known to those who
+choose the elements: so a spec is calibrated for the worst case unless its authors choose otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAMED = _PROFILES | {profile.value: profile for profile in Normalization}
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What partners agree on. size: planned number of distinct elements of each side; the rest as in a set."""
+    """What partners agree on. size: planned number of distinct elements of each side; the other fields as in a set."""
 
     size: int
     hashing: HashParameters
@@ -114,17 +114,17 @@ class Spec:
             with Path(path).open(encoding="utf-8-sig") as file:
                 return cls.parse(file.read(MAX_CHARACTERS + 1))
         except OSError as error:
-            raise NotFound(f"spec {path}: {error.strerror}", field="spec") from None
+            raise NotFound(f"spec {path} cannot be read: {error.strerror}", field="spec") from None
         except UnicodeDecodeError:
             raise must_be("spec", "UTF-8 text") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the file. Raises AlreadyExists rather than replace one: a new seed would part two sides."""
+        """Write the file. Raises AlreadyExists instead of replacing one: sets with different seeds do not compare."""
         try:
             with Path(path).open("x", encoding="utf-8", newline="\n") as file:
                 file.write(str(self))
         except FileExistsError:
-            raise AlreadyExists(f"spec {path}: exists already", field="spec") from None
+            raise AlreadyExists(f"spec {path} exists already; choose another file name", field="spec") from None
 
     def __str__(self) -> str:
         return format_fields(self.fields())
@@ -149,7 +149,7 @@ class Spec:
         }
 
     def check_release(self, header: ReleaseHeader) -> None:
-        """Raise NotComparable, naming each side's value, unless a release means by its vector what the spec says."""
+        """Raise NotComparable, naming each side's value, unless a release was made as the spec says."""
         own = meaning(self.encoding, self.hashing, self.normalization)
         check_alike(
             ("the spec", name_of(header)), (own, meaning(header.encoding, header.hashing, header.normalization))

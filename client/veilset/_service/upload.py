@@ -1,8 +1,8 @@
-"""Uploads from the producer's side: hash, send, count what is acknowledged, and go on after a cut.
+"""Uploads in a stream: hash, send, count what is acknowledged, and resume after an interruption.
 
-A producer that died resumes by giving the same upload id and the same elements again: what the service holds is passed over
-(but hashed, so that the checksum covers all of it). If the upload was finished, the service compares. Messages that are not
-acknowledged yet are kept, at most `WINDOW` of them, so that what is sent need not be readable twice.
+A producer that crashed resumes with the same upload id and the same elements: what the service holds already is hashed, for the
+checksum, and not sent again. If the upload was finished, the service compares. Up to `WINDOW` messages that are not acknowledged
+yet are kept, so the elements are read once only.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ import numpy as np
 import xxhash
 
 from veilset._input.columns import Batch
-from veilset._input.distinct import Digests
-from veilset._input.element_digests import InvalidElements, digest_batch
+from veilset._input.digests import Digests, InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
-from veilset._service.rich_errors import ENDPOINT, from_rpc_error
+from veilset._service.errors import ENDPOINT, from_rpc_error
+from veilset._system import jitter
 from veilset.core.elements.hashing import check_key, pack_digests
 from veilset.core.params import DIGEST_BYTES, HashParameters, Normalization
 from veilset.core.release import wire
 from veilset.errors import FailedPrecondition, Unavailable, VeilsetError, must_be
-from veilset.jitter import jitter
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 
 MESSAGE_ELEMENTS = 1 << 16
-"""Half a MiB of digests: enough that a message's own cost does not count, and little enough to stay in the processor's cache."""
+"""Half a MiB of digests: large enough that the cost of a message does not matter, small enough for the processor's cache."""
 
 WINDOW = 16
 RETRY_SECONDS = 30.0
@@ -47,8 +46,8 @@ _LONGEST_PAUSE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """A finished upload. elements: how many were sent, duplicates included. resumed: how many of them an earlier stream had
-    brought. invalid: how many were skipped as no elements."""
+    """A finished upload. elements: how many it has, duplicates included. resumed: how many of them an earlier stream sent.
+    invalid: how many were skipped because they are no elements."""
 
     upload_id: str
     elements: int
@@ -77,10 +76,10 @@ class UploadPart:
 
 
 class Patience:
-    """How long to go on trying without progress where the service is away.
+    """Decides how long to keep trying without progress while the service is away.
 
-    retry_seconds: default RETRY_SECONDS, for a service that restarts; a wrong name, certificate or protocol ends it at once,
-    unless the service has answered before. What is waited for is logged once. Raises InvalidInput.
+    retry_seconds: default RETRY_SECONDS, enough for a restart; a wrong name, certificate or protocol ends the attempts at once,
+    unless the service has answered before. The wait is logged once. Raises InvalidInput.
     """
 
     def __init__(self, retry_seconds: float | None) -> None:
@@ -91,7 +90,7 @@ class Patience:
         self._away_since: float | None = None
 
     def wait(self, error: Unavailable, *, answered: bool, progressed: bool = False) -> None:
-        """Pause before the next attempt; raises ``error`` where there is to be none."""
+        """Pause before the next attempt; raise ``error`` if there is to be none."""
         now = time.monotonic()
         slow = error.details.get("kind") == "IDLE"  # the service is there, and waits for the caller's iterable
         first = self._away_since is None
@@ -166,7 +165,7 @@ class Upload:
                 patience.wait(error, answered=self._made is not None, progressed=self._held > before)
 
     def sealed(self) -> UploadPart:
-        """What was sent, as a part that is sealed now."""
+        """The part that was sent, for the finish of the whole upload."""
         return UploadPart(self._open.part, self._count, self._checksum.digest())
 
     # The stream
@@ -231,7 +230,7 @@ class Upload:
             self._changed.notify_all()
 
     def _requests(self, opened: threading.Event, closed: threading.Event) -> Iterator[pb.AddElementsRequest]:
-        """Runs in gRPC's own thread, which would swallow what is raised here: so it is kept for `_attempt`."""
+        """Runs in gRPC's own thread, which drops exceptions: so `_attempt` finds them in ``_failure``."""
         yield pb.AddElementsRequest(open=self._open)
         opened.wait()
         try:
@@ -246,7 +245,7 @@ class Upload:
             self._failure = error
 
     def _next_message(self, closed: threading.Event) -> pb.AddElementsRequest | None:
-        """The next message to send, kept until acknowledged; None behind the last one, and at the end of the stream."""
+        """The next message to send, kept until acknowledged; None after the last one, and at the end of the stream."""
         with self._producing:
             with self._changed:
                 self._changed.wait_for(lambda: closed.is_set() or len(self._unacknowledged) < WINDOW)
@@ -267,7 +266,7 @@ class Upload:
             return None
 
     def _messages(self, sequence: int) -> Iterator[pb.AddElementsRequest | None]:
-        """Batches from ``sequence`` on; None now and then while what the service holds is passed over."""
+        """Batches from ``sequence`` on; None for pieces that the service holds already."""
         for packed in self._digests():
             skipped = min(self._to_skip, len(packed) // DIGEST_BYTES)
             self._to_skip -= skipped
@@ -276,14 +275,12 @@ class Upload:
                 continue
             request = pb.AddElementsRequest()
             request.batch.sequence = sequence
-            request.batch.digests = packed[
-                skipped * DIGEST_BYTES :
-            ]  # in place: as an argument it would be copied again
+            request.batch.digests = packed[skipped * DIGEST_BYTES :]  # as an argument it would be copied again
             yield request
             sequence += 1
 
     def _digests(self) -> Iterator[bytes]:
-        """Packed digests of the elements, as many at a time as go into a message."""
+        """Packed digests of the elements, each piece as large as a message."""
         full = MESSAGE_ELEMENTS * DIGEST_BYTES
         pieces: list[bytes] = []
         held = 0
@@ -294,7 +291,7 @@ class Upload:
                 pieces, held = [], 0
                 continue
             held += len(pieces[-1])
-            if held >= full:  # sent before the next one is asked for, which may be long in coming
+            if held >= full:  # sent before the next batch is read, which may take long
                 joined = b"".join(pieces)
                 yield joined[:full]
                 pieces, held = [joined[full:]], held - full

@@ -16,7 +16,7 @@ from veilset.cli.server import Server
 @click.pass_context
 def health(context: click.Context, timeout_seconds: float, server: Server, as_json: bool) -> None:
     """Ask the service whether it is ready, for container health checks: exit code 0 if it is, 1 if not or out of reach."""
-    from veilset._service.health import is_serving
+    from veilset._service.channel import is_serving
 
     serving = is_serving(server.endpoint(), timeout_seconds)
     status = "serving" if serving else "not serving"

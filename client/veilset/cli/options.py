@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from veilset._input.small_files import read_small
+from veilset._system import read_small
 from veilset.cli.server import server as server_options
 from veilset.core.elements.hashing import AmbientKey
 from veilset.core.encodings import ENCODINGS

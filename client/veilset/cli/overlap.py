@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from veilset._input.element_digests import InvalidElements, only_valid
+from veilset._input.digests import InvalidElements, only_valid
 from veilset._input.files import FileForm, read_files
 from veilset._input.text import Tally
 from veilset._reader.view import View

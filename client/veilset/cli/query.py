@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset._input.columns import BATCH, Batch, element_batches
-from veilset._input.element_digests import InvalidElements, valid_ones
+from veilset._input.digests import InvalidElements, valid_ones
 from veilset._input.files import FileForm, read_files
 from veilset._input.text import Tally
 from veilset._reader.remote_view import RemoteView

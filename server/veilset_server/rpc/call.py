@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 from grpc_status import rpc_status
 
-from veilset._service.rich_errors import to_status
+from veilset._service.errors import to_status
 from veilset.errors import Unavailable, VeilsetError
 from veilset_server.principals import EVERYBODY, Principal
 

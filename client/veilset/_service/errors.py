@@ -1,15 +1,77 @@
-"""Why a connection could not be made: gRPC says UNAVAILABLE for a wrong authority, a wrong name and a wrong protocol alike.
+"""veilset's errors as google.rpc.Status and back: the one place that knows both sides of the wire.
 
-So the endpoint is tried once more with the standard library's TLS, which tells the reason. Nothing is sent but a handshake.
+gRPC reports UNAVAILABLE for a wrong authority, a wrong name and a wrong protocol alike. So the endpoint is tried once more with
+the standard library's TLS, which names the reason. Nothing is sent but a handshake.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable
+from typing import cast
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from veilset._service.endpoint import Endpoint
+from veilset.errors import InvalidInput, Unauthenticated, Unavailable, VeilsetError, from_reason
+
+DOMAIN = "veilset.v1.MembershipService"
+
+ENDPOINT = "ENDPOINT"
+"""Kind of an Unavailable that comes from a name, a certificate or a protocol: waiting does not help."""
+
+
+def to_status(error: VeilsetError) -> status_pb2.Status:
+    """Canonical code, sentence, ErrorInfo and, where a field is to blame, BadRequest."""
+    details = [_pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.details))]
+    field = error.details.get("field")
+    if field and isinstance(error, InvalidInput):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=error.message)
+        details.append(_pack(error_details_pb2.BadRequest(field_violations=[violation])))
+    return status_pb2.Status(code=code_pb2.Code.Value(error.status), message=error.message, details=details)
+
+
+def _pack(message: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
+def from_rpc_error(error: grpc.RpcError, target: Endpoint) -> VeilsetError:
+    """The error that the service raised, or what gRPC itself reports, as a VeilsetError."""
+    from grpc_status import rpc_status
+
+    call = cast(grpc.Call, error)  # whatever a stub raises is both; the types do not say so
+    code, text = call.code(), call.details() or "no details"
+    status = rpc_status.from_call(call)
+    for detail in status.details if status is not None else ():
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info) and info.domain == DOMAIN:
+            found = from_reason(info.reason, status.message, dict(info.metadata))
+            if isinstance(found, Unauthenticated) and target.token is None:
+                found.message += "; no token was sent: give one (VEILSET_TOKEN, VEILSET_TOKEN_FILE, --token-file)"
+                found.args = (found.message,)
+            return found
+    if code is grpc.StatusCode.UNAVAILABLE:
+        proxy = target.proxy(os.environ)
+        why = None if proxy or "Connection refused" in text else explain(target)
+        lasting = why is not None or "Domain name not found" in text or "DNS resolution failed" in text
+        why = why or f"{text}; is it running there?"
+        why += f" (through the proxy {proxy} that the environment names)" if proxy else ""
+        kind = {"kind": ENDPOINT} if lasting else {}
+        return Unavailable(f"service: cannot reach {target}: {why}", target=target, **kind)
+    if code is grpc.StatusCode.CANCELLED:  # not by us: a service that stops ends the calls it has just accepted
+        return Unavailable(f"service: {target} stopped before it answered", target=target)
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Unavailable(f"service: {target} did not answer in time", target=target)
+    found = VeilsetError(f"service: {code.name}: {text}")
+    found.details["code"] = code.name
+    return found
+
 
 PROBE_SECONDS = 2.0
 
@@ -21,7 +83,7 @@ _PLAIN_TEXT = "it speaks plain text there, and this was TLS: leave out tls://, c
 
 
 def explain(endpoint: Endpoint) -> str | None:
-    """One sentence without a full stop, or None where TLS is not what is wrong, or no one listens."""
+    """Why no connection was made, as a sentence without a full stop; None where TLS is not the cause or nothing answers."""
     if not endpoint.port:
         return None
     try:
@@ -77,7 +139,7 @@ def _of_tls(endpoint: Endpoint, connection: socket.socket) -> str | None:
 
 
 class _Probe:
-    """TLS over a socket that stays the caller's: the standard library's own wrapper loses one whose peer has just gone."""
+    """TLS over a socket that the caller closes: the standard library's own wrapper loses a socket whose peer has just gone."""
 
     def __init__(self, context: ssl.SSLContext, connection: socket.socket, host: str) -> None:
         self._connection = connection
@@ -85,11 +147,11 @@ class _Probe:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
 
     def shake_hands(self) -> None:
-        """Raises ssl.SSLError; SSLEOFError where the peer goes in the middle of it."""
+        """Raises ssl.SSLError; SSLEOFError where the peer closes the connection meanwhile."""
         self._until_done(self._tls.do_handshake)
 
     def hear(self) -> None:
-        """The peer's first word behind the handshake; a refusal of our certificate comes only here. Raises ssl.SSLError."""
+        """Read the first byte after the handshake; only then does a peer refuse our certificate. Raises ssl.SSLError."""
         self._until_done(self._read)
 
     def _read(self) -> None:
