@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from veilset.core.encodings import DEFAULT_ENCODING, find_encoding
 from veilset.core.encodings.generation import check_generation
@@ -223,7 +224,7 @@ class Sets:
         )
         if request.dimensions:
             return evaluate(family.calibrate(privacy, request.dimensions), wanted)
-        return family.plan(within(wanted, self._limits.max_bits))
+        return plan_once(family, within(wanted, self._limits.max_bits))
 
     def _refuse_smaller_account(self, request: SetRequest) -> None:
         """An account that is there keeps its budget; asking for more than it has is a mistake to be told at once."""
@@ -276,6 +277,12 @@ def _delta_budget(request: SetRequest, budget_epsilon: float) -> Fraction:
 def within(wanted: PlanRequest, max_bits: int) -> PlanRequest:
     """The request with this service's limit to the length of a vector."""
     return replace(wanted, max_bytes=max_bits // 8) if wanted.limit_bits > max_bits else wanted
+
+
+@lru_cache(maxsize=256)
+def plan_once(family: type[Parameters], request: PlanRequest) -> Plan:
+    """`Parameters.plan`, searched for once, since many sets are created alike; a request is public numbers only."""
+    return family.plan(request)
 
 
 def check_length(parameters: Parameters, max_bits: int) -> None:
