@@ -21,6 +21,7 @@ from veilset.core.elements.normalization import Element
 from veilset.core.elements.packed import PackedElements, lay_out
 from veilset.core.encodings.bloom import vectors
 from veilset.core.encodings.bloom.positions import positions
+from veilset.core.encodings.bloom.response import perturb
 from veilset.core.encodings.bloom.vectors import count_ones_per_element
 from veilset.core.encodings.interface import MemoryVector
 from veilset.core.params import MAX_ELEMENT_BYTES, HashParameters, HashScheme, Normalization
@@ -143,6 +144,32 @@ def test_inserts_are_the_same(shape: FilterParameters, members: list[bytes], mor
         vectors.insert(vector, shape.bits, shape.hashes, batch)
         without_kernels(lambda batch=batch: vectors.insert(plain, shape.bits, shape.hashes, batch))
     assert np.array_equal(vector, plain)
+
+
+@given(st.integers(1, 1 << 63), st.integers(1, 300), st.integers(0, 255), st.integers(0, 1 << 32))
+def test_noise_is_the_same(threshold: int, length: int, open_share: int, seed: int) -> None:
+    """From one stream, whether few, many or all bits are left open until their last 56 random bits; ties included."""
+    bits = 8 * length
+
+    def stream() -> Any:
+        tied, ready = np.random.default_rng(seed), np.random.default_rng(seed + 1)
+        planes = iter(range(63, 55, -1))
+
+        def random_bytes(count: int) -> bytes:
+            plane = next(planes, None)
+            if plane is None:
+                tail = threshold & ((1 << 56) - 1)
+                near = ready.integers(-1, 2, count // 8)
+                return np.array([((tail + int(step)) % (1 << 56)) << 8 for step in near], dtype="<u8").tobytes()
+            as_threshold = 0xFF * (threshold >> plane & 1)
+            noise = tied.integers(0, 256, count, dtype=np.uint8)
+            return np.where(ready.integers(0, 256, count) < open_share, noise, as_threshold).astype(np.uint8).tobytes()
+
+        return random_bytes
+
+    vector = np.zeros(length, dtype=np.uint8)
+    noisy = perturb(vector, bits, threshold, stream())
+    assert np.array_equal(noisy, without_kernels(lambda: perturb(vector, bits, threshold, stream())))
 
 
 @pytest.mark.parametrize("bits", [1 << 33, (1 << 35) - 1])

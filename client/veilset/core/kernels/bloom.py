@@ -90,3 +90,31 @@ def count_per_element(
                     different += 1
             ones[first + j] = set_bits
             distinct[first + j] = different
+
+
+@kernel
+def decide_tail(
+    flips: NDArray[np.uint8], undecided: NDArray[np.uint8], drawn: NDArray[np.uint64], tail: np.uint64
+) -> None:
+    """Set in ``flips`` each bit that ``undecided`` has and whose own integer of ``drawn``, in order, is below ``tail``. Both are
+    packed, of one length, which is a multiple of 8; drawn: one integer for each bit of ``undecided``."""
+    words = undecided.view(np.uint64)
+    places = np.empty(len(words), np.int64)
+    open_words = used = 0
+    for i in range(len(words)):  # without a branch, as in deciding: the processor would guess wrong too often
+        places[open_words] = 8 * i
+        open_words += int(words[i] != 0)
+    for first in places[:open_words]:
+        left = below = np.uint64(0)
+        for i in range(8):
+            left = (left << np.uint64(8)) | np.uint64(undecided[first + i])
+        while left:
+            highest = left
+            for shift in (1, 2, 4, 8, 16, 32):
+                highest |= highest >> np.uint64(shift)
+            highest ^= highest >> _1
+            below |= highest * np.uint64(drawn[used] < tail)
+            used += 1
+            left ^= highest
+        for i in range(8):
+            flips[first + i] |= np.uint8((below >> np.uint64(56 - 8 * i)) & np.uint64(0xFF))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from veilset.core import compiled
 from veilset.core.encodings.bloom.bitset import last_byte_mask
 from veilset.errors import must_be
 
@@ -23,6 +24,7 @@ PERTURB_CHUNK_BYTES = 1 << 16
 _WORD_BITS = 64
 _DENSE_PLANES = 8
 _TAIL_BITS = _WORD_BITS - _DENSE_PLANES
+_SAVED_PER_BYTE = 2e-9
 
 
 def perturb(vector: NDArray[np.uint8], bits: int, threshold: int, random_bytes: RandomBytes) -> NDArray[np.uint8]:
@@ -65,10 +67,14 @@ def _flips(length: int, threshold: int, random_bytes: RandomBytes) -> NDArray[np
 
 def _decide_tail(flips: NDArray[np.uint8], undecided: NDArray[np.uint8], tail: int, random_bytes: RandomBytes) -> None:
     """Compare the remaining bits of the open positions with the remaining bits of T; equal means not below."""
+    whole = len(undecided) % 8 == 0
+    count = int(np.bitwise_count(undecided.view(np.uint64) if whole else undecided).sum(dtype=np.int64))
+    drawn = np.frombuffer(random_bytes(8 * count), dtype="<u8", count=count) >> np.uint64(_WORD_BITS - _TAIL_BITS)
+    if whole and (kernels := compiled.kernels(_SAVED_PER_BYTE * len(undecided))):
+        kernels.bloom.decide_tail(flips, undecided, drawn, np.uint64(tail))
+        return
     touched = _bytes_with_ones(undecided)
     open_bits = np.unpackbits(undecided[touched]).view(np.bool_)
-    count = int(np.count_nonzero(open_bits))
-    drawn = np.frombuffer(random_bytes(8 * count), dtype="<u8", count=count) >> np.uint64(_WORD_BITS - _TAIL_BITS)
     decided = np.zeros(len(open_bits), dtype=np.bool_)
     decided[open_bits] = drawn < np.uint64(tail)
     flips[touched] |= np.packbits(decided)
