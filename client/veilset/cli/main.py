@@ -146,6 +146,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand among ours
+    # Nothing here multiplies matrices, and numpy's threads for it take a tenth of a second of processor time to start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):  # either is None where it is closed
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
