@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from veilset._reader.reader import open_view as open  # noqa: A004 - `veilset.open` reads as what it is
     from veilset._reader.remote_view import RemoteView, remote
     from veilset._reader.view import View
-    from veilset._service.records import Budget, Reconciled, Release, SetInfo
+    from veilset._service.records import Budget, BudgetChange, Reconciled, Release, SetInfo
     from veilset._service.service import Service, connect
     from veilset._service.spec import Spec
     from veilset._service.upload import UploadPart, UploadResult
@@ -33,6 +33,7 @@ __version__: str
 __all__ = [
     "Adjacency",
     "Budget",
+    "BudgetChange",
     "Calibration",
     "Check",
     "Comparison",
@@ -70,6 +71,7 @@ __all__ = [
 _HOMES = {
     "Adjacency": "veilset.core.params",
     "Budget": "veilset._service.records",
+    "BudgetChange": "veilset._service.records",
     "Calibration": "veilset.core.params",
     "Check": "veilset.core.estimates.results",
     "Comparison": "veilset.core.estimates.results",

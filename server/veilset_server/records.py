@@ -207,6 +207,17 @@ class Charged:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetChange:
+    """What a person did to a budget account: a new total, or, with ``lost_set``, the confirmed loss that was charged."""
+
+    at_us: int
+    nano_epsilon: int
+    delta: Fraction
+    lost_set: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """A budget account; outlives the sets that are charged to it.
 

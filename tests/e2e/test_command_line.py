@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -109,6 +110,9 @@ def test_publish_query_and_spend(
     assert (budget["epsilon_spent"], budget["epsilon_left"], budget["delta_total"]) == (4.0, 4.0, "2e-9")
     raised = run("budget", set_name, "--raise-epsilon", 12, "--reason", "agreed on", "--json").json()
     assert raised["epsilon_total"] == 12.0
+    changes = [(change["epsilon"], change["delta"], change["reason"]) for change in raised["changes"]]
+    assert changes == [(8.0, "2e-9", "account made"), (12.0, "2e-9", "agreed on")]
+    assert re.search(r"^20\d\d-\S+\+00:00  total: ε 12, δ 2e-9  agreed on$", run("budget", set_name).out, re.M)
 
     saved = tmp_path / "release.veilset"
     fetched = run("fetch", set_name, "-o", saved, "--public-key", service.public_key, "--json").json()

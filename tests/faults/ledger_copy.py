@@ -1,16 +1,14 @@
-"""What a service's ledger says; a dead one's is read from a copy, since opening it would roll back its journal."""
+"""What a service's ledger says, as records."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sqlite3
-import tempfile
-from contextlib import closing
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 
+from harness.ledgers import ledger_copy
 from veilset.core.privacy.budget import parse_delta
 
 
@@ -42,26 +40,10 @@ _COLUMNS = tuple(field.name for field in fields(ChargeRow))
 
 
 def read_ledger(state: Path) -> LedgerContent:
-    """The committed content of a running service's ledger."""
-    with closing(sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True, timeout=20.0)) as database:
-        return _content(database)
-
-
-def read_dead_ledger(state: Path) -> LedgerContent:
-    """What a dead service's ledger will be when it is opened; it is left as it lies, half-made transactions and all."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("ledger.db", "ledger.db-journal"):
-            if (state / name).exists():
-                shutil.copy(state / name, folder)
-        with closing(sqlite3.connect(Path(folder) / "ledger.db")) as database:
-            return _content(database)
-
-
-def _content(database: sqlite3.Connection) -> LedgerContent:
-    """All of one moment; SQLite's own check and the manifests' hashes have to hold."""
-    database.execute("BEGIN")
-    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    return LedgerContent(_charges(database), _accounts(database), _finished(database))
+    """The committed content of a service's ledger, of one moment; SQLite's own check and the manifests' hashes have to hold."""
+    with ledger_copy(state) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return LedgerContent(_charges(database), _accounts(database), _finished(database))
 
 
 def _charges(database: sqlite3.Connection) -> tuple[ChargeRow, ...]:
@@ -90,7 +72,7 @@ def orphaned_files(state: Path) -> set[str]:
     """Spools and runs of a running service's folder that are of no open upload and no set; one that just goes may be among
     them."""
     files = {f"{path.parent.name}/{path.name}" for folder in ("spools", "runs") for path in (state / folder).iterdir()}
-    with closing(sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True, timeout=20.0)) as database:
+    with ledger_copy(state) as database:
         spools = database.execute("SELECT 'spools/' || set_id || '-' || serial || '.spool' FROM uploads").fetchall()
         runs = database.execute("SELECT file FROM runs").fetchall()
     return files - {file for (file,) in spools + runs}

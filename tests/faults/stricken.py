@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from ledger_copy import ChargeRow, LedgerContent, orphaned_files, read_dead_ledger, read_ledger
+from ledger_copy import ChargeRow, LedgerContent, orphaned_files, read_ledger
 
 from harness.raw_calls import RawUpload, finish, open_upload, raw_batch
 from harness.redis_server import RedisServer
@@ -102,7 +102,7 @@ class Stricken:
 
     def check_dead(self) -> LedgerContent:
         """With the service just killed: nothing is visible that is not charged, and no budget is overspent."""
-        ledger = read_dead_ledger(self.state)
+        ledger = read_ledger(self.state)
         self._check_store(ledger)
         return ledger
 

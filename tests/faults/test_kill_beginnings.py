@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ledger_copy import read_dead_ledger, read_ledger
+from ledger_copy import read_ledger
 from stricken import Stricken
 
 from harness.fault_tally import Trying
@@ -77,7 +77,7 @@ def test_a_kill_while_a_loss_is_confirmed(
                     confirm(service)
                 service.process.kill()
                 service.snare.unlink()
-                assert len(read_dead_ledger(service.state).charges) in (charges, charges + 1)
+                assert len(read_ledger(service.state).charges) in (charges, charges + 1)
                 service.process.start()
                 with suppress(FailedPrecondition):  # confirmed by then
                     confirm(service)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ledger_copy import read_dead_ledger, read_ledger
+from ledger_copy import read_ledger
 from stricken import Stricken, stricken, wait_for
 
 import veilset
@@ -77,7 +77,7 @@ def strike_and_repeat(service: Stricken, step: str, when: str, call: int) -> boo
     """Kill it in a publish, start it again, repeat the publish: one charge, one release, the same bytes."""
     request_id = f"request-{next(_requests)}"
     fell = service.strike(step, when, lambda: service.publish("s", request_id), call)
-    before = [row for row in read_dead_ledger(service.state).charges if row.request_id == request_id]
+    before = [row for row in read_ledger(service.state).charges if row.request_id == request_id]
     service.process.start()
     service.check_alive()
     release = service.publish("s", request_id)
@@ -140,7 +140,7 @@ def test_a_kill_between_count_and_release(
             request_id = f"request-{next(_requests)}"
             with trying("SIGKILL while publishing"):
                 assert service.strike(f"ledger.{step}", when, partial(service.publish, "s", request_id))
-            before = read_dead_ledger(service.state).charges
+            before = read_ledger(service.state).charges
             service.process.start()
             release = service.publish("s", request_id)
             assert service.publish("s", request_id).sequence == release.sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from ledger_copy import read_dead_ledger
+from ledger_copy import read_ledger
 from stricken import Stricken, alive, stricken, wait_for
 
 from harness.fault_tally import Trying
@@ -22,6 +22,7 @@ KILLED_AT = {
     "fsync": 8,
     "fdatasync": 10,
     "rename": 3,
+    "ftruncate": 3,
     "unlink": 3,
     "sendto": 14,
     "pwrite64": 12,
@@ -32,9 +33,8 @@ KILLED_UPLOAD_AT = {
     "fsync": 7,
     "fdatasync": 6,
     "rename": 3,
-    "unlink": 3,
     "pwrite64": 6,
-    "ftruncate": 1,
+    "ftruncate": 3,
 }
 
 _numbers = itertools.count(1)
@@ -62,7 +62,7 @@ def test_a_kill_at_a_system_call_of_a_publish(
             request_id = f"r{next(_numbers)}"
             with traced(service.process.pid, name, tmp_path / "log", f"signal=KILL:when={when}"):
                 fell = service.falls(partial(service.publish, "s", request_id))
-            before = [row for row in read_dead_ledger(service.state).charges if row.request_id == request_id]
+            before = [row for row in read_ledger(service.state).charges if row.request_id == request_id]
             service.process.start()
             if not fell:
                 assert when > 1
@@ -140,14 +140,14 @@ def test_a_failing_sync_ends_the_process(
 def test_nothing_leaves_before_the_charge_is_on_disk(
     tmp_path: Path, start_redis: Callable[..., RedisServer], trying: Trying
 ) -> None:
-    """In the kernel's own order: artefact, then the commit of the charge down to its folder, then the release to Redis, then
-    the pointer, then the mark."""
+    """In the kernel's own order: artefact, then the commit of the charge down to the end of its journal, then the release to
+    Redis, then the pointer, then the mark."""
     require_strace()
     log = tmp_path / "log"
     with stricken(tmp_path, start_redis) as service, trying("order of syncs and sends of a publish"):
         service.create("s")
         service.upload("s", "u")
-        with traced(service.process.pid, "fsync,fdatasync,rename,unlink,sendto", log):
+        with traced(service.process.pid, "fsync,fdatasync,rename,ftruncate,sendto", log):
             assert service.publish("s", "r").state == "published"
         calls = read_calls(log)
         sent = [index for index, call in enumerate(calls) if call.name == "sendto" and "veilset:s:1:" in call.arguments]
@@ -160,8 +160,8 @@ def test_nothing_leaves_before_the_charge_is_on_disk(
                 ("fsync", "/artefacts>"),
                 ("fdatasync", "ledger.db-journal>"),
                 ("fdatasync", "ledger.db>"),
-                ("unlink", "ledger.db-journal"),
-                ("fdatasync", "/state>"),
+                ("ftruncate", "ledger.db-journal>, 0"),
+                ("fdatasync", "ledger.db-journal>"),
             ],
         )
         pointer = next(index for index, call in enumerate(behind) if "veilset:s:latest" in call.arguments)

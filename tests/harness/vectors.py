@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import struct
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import redis
 
+from harness.ledgers import ledger_copy
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
 from veilset.core.encodings.bloom import vectors
@@ -27,7 +26,7 @@ def expected_vector(parameters: FilterParameters, elements: Sequence[bytes]) -> 
 def held_digests(state: Path, set_name: str) -> set[int]:
     """What the state folder says that a set holds, read by plain means: last operation wins, in order of finish."""
     while True:
-        with closing(sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True)) as ledger:
+        with ledger_copy(state) as ledger:
             query = "SELECT set_id FROM sets WHERE name = ? AND deleted = 0"
             (set_id,) = ledger.execute(query, (set_name,)).fetchone()
             query = "SELECT number, operation, NULL, digests FROM small_uploads WHERE set_id = ?1"
@@ -74,7 +73,7 @@ def _run(path: Path) -> tuple[set[int], set[int]]:
 
 def raw_vector(state: Path, set_name: str) -> bytes:
     """The packed Bloom filter of what the state folder says that a set holds."""
-    with closing(sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True)) as ledger:
+    with ledger_copy(state) as ledger:
         query = "SELECT description FROM sets WHERE name = ? AND deleted = 0"
         (description,) = ledger.execute(query, (set_name,)).fetchone()
     shape = json.loads(description)["encoding"]

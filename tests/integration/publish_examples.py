@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from storage_examples import LEDGER_ID, MAX_SETS, StoppedClock, new_runs
 
+from harness.ledgers import ledger_copy
 from harness.shapes import parameters
 from veilset.core.params import (
     MAX_BITS,
@@ -110,7 +109,7 @@ class MemoryStore:
         return self.uploads[-1][0]
 
     def upload(self, set_name: str, sequence: int, manifest: bytes, chunks: Iterator[bytes]) -> None:
-        with closing(sqlite3.connect(f"file:{self._ledger}?mode=ro", uri=True)) as ledger:
+        with ledger_copy(self._ledger.parent) as ledger:
             query = "SELECT manifest_sha256 FROM charges WHERE set_name = ? AND sequence = ?"
             charged = ledger.execute(query, (set_name, sequence)).fetchone()
         assert charged == (hashlib.sha256(manifest).digest(),), "uploaded before it was charged"

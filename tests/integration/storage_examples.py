@@ -157,19 +157,10 @@ def kill(worker: subprocess.Popen[str]) -> list[str]:
 def main(command: str, folder: Path, argument: str) -> None:
     """What the worker does."""
     match command:
-        case "race":  # 100 charges for one set of a shared account
-            with open_ledger(folder) as ledger:
-                stored = ledger.get_set(argument)
-                granted = 0
-                print("ready", flush=True)
-                sys.stdin.readline()  # so that all start together
-                for number in range(100):
-                    try:
-                        publish(ledger, stored, f"{argument}-{number}", charge_of())
-                    except BudgetExceeded:
-                        continue
-                    granted += 1
-            print(granted)
+        case "hold":  # the ledger, until told to let go
+            with open_ledger(folder):
+                print("held", flush=True)
+                sys.stdin.readline()
         case "charge":  # until killed
             with open_ledger(folder) as ledger:
                 stored = ledger.get_set(argument)

@@ -281,7 +281,7 @@ def test_a_ledger_that_is_damaged_while_it_is_open_is_refused_at_the_next_read(t
     """A seal is checked at each read, not only at the start."""
     with new_ledger(tmp_path) as ledger:
         add_set(ledger)
-        with closing(sqlite3.connect(tmp_path / LEDGER_NAME, isolation_level=None)) as plain:
-            plain.execute("UPDATE sets SET account = 'x'")
+        with ledger._file.transaction() as transaction:
+            transaction.execute("UPDATE sets SET seal = x'00'")
         with pytest.raises(StateCorrupted, match=LEDGER_NAME):
             ledger.get_set("guests")

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from storage_examples import add_set, new_ledger, open_ledger
+from storage_examples import add_set, new_ledger, open_ledger, read_line, start_worker
 
 from veilset.errors import FailedPrecondition, StateCorrupted, Unavailable
 from veilset_server.state.ledger import file as ledger_file
@@ -24,7 +24,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("pragma", "value"),
     [
-        ("journal_mode", "delete"),
+        ("journal_mode", "truncate"),
+        ("locking_mode", "exclusive"),
         ("synchronous", 3),
         ("foreign_keys", 1),
         ("recursive_triggers", 1),
@@ -84,16 +85,18 @@ def test_paths_are_taken_literally(tmp_path: Path) -> None:
         assert ledger.get_set("guests").set_id == 1
 
 
-def test_a_file_held_by_another_process_is_unavailable_for_now(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the time to wait; and available again when the other lets go."""
+def test_a_second_process_gets_unavailable_while_the_first_has_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the time to wait; and the file when the first has closed it."""
+    worker = start_worker("hold", path.parent, "")
+    assert read_line(worker) == "held"
     monkeypatch.setattr(ledger_file, "BUSY_SECONDS", 0.05)
-    busy = ("busy_timeout", "50", 50)
-    monkeypatch.setattr(ledger_file, "_SETTINGS", (busy, *ledger_file._SETTINGS[1:]))
+    monkeypatch.setattr(ledger_file, "_SETTINGS", (("busy_timeout", "50", 50), *ledger_file._SETTINGS[1:]))
+    with pytest.raises(Unavailable, match=LEDGER_NAME):
+        open_ledger(path.parent)
+    worker.communicate("go\n")
     with open_ledger(path.parent) as ledger:
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(Unavailable, match=LEDGER_NAME):
-                add_set(ledger)
         assert add_set(ledger).set_id == 1
 
 

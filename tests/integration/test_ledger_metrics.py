@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from harness.metrics import Samples, value
 from veilset_server.metrics import ledger_collector
 from veilset_server.metrics.ledger_collector import LedgerCollector
 from veilset_server.records import ReleaseState
-from veilset_server.state.ledger.file import LEDGER_NAME
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +55,10 @@ def test_a_damaged_ledger_is_told_and_ends_nothing(tmp_path: Path) -> None:
         add_set(ledger, "one")
         collector = LedgerCollector(ledger, 10)
         assert value(collected(collector), "veilset_ledger_readable") == 1
-        path = tmp_path / LEDGER_NAME
-        whole = path.read_bytes()
-        os.truncate(path, len(whole) // 3)
+        with ledger._file.transaction() as transaction:
+            whole = transaction.execute("SELECT seal FROM sets").fetchone()
+            transaction.execute("UPDATE sets SET seal = x'00'")
         assert collected(collector) == {("veilset_ledger_readable", ()): 0.0}
-        with path.open("r+b") as file:
-            file.write(whole)
+        with ledger._file.transaction() as transaction:
+            transaction.execute("UPDATE sets SET seal = ?", whole)
         assert value(collected(collector), "veilset_ledger_readable") == 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from veilset.errors import StaleRelease, must_be
 
@@ -20,6 +21,11 @@ AHEAD_SECONDS = 5.0
 """By how much two clocks may differ without a word; those that a network keeps differ by less."""
 
 _log = logging.getLogger("veilset")
+
+
+def iso_time(at_us: int | None) -> str | None:
+    """Microseconds since 1970 as ISO 8601 in UTC, to the second; None for 0 and None, which mean unknown or never."""
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds") if at_us else None
 
 
 class ReleaseAge:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
+from veilset._reader.age import iso_time
 from veilset._reader.view import View
 from veilset.core.encodings.decoder import Decoder
 from veilset.core.estimates.answer_curves import operating_points, posterior_rows
@@ -29,7 +29,7 @@ def describe_header(header: ReleaseHeader) -> dict[str, object]:
         "increment": len(header.earlier),
         "planned_increments": header.planned_increments,
         "removals_epsilon": header.removals_epsilon,
-        "created_at": datetime.fromtimestamp(header.created_at_us / 1e6, UTC).isoformat(timespec="seconds"),
+        "created_at": iso_time(header.created_at_us),
         "encoding": header.encoding.encoding,
         **header.encoding.fields(),
         **header.encoding.facts(),
@@ -83,7 +83,7 @@ def _part(header: ReleaseHeader, decoder: Decoder) -> dict[str, Any]:
     """One release of a generation, with its own rates."""
     return {
         "sequence": header.sequence,
-        "created_at": datetime.fromtimestamp(header.created_at_us / 1e6, UTC).isoformat(timespec="seconds"),
+        "created_at": iso_time(header.created_at_us),
         "capacity": header.capacity,
         "bytes": header.vector_bytes,
         "saturated": decoder.saturated,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,10 +48,23 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetChange:
+    """What a person did to a budget account: gave new totals, or confirmed the loss of the releases of ``lost_set``, which was
+    charged. at_us: microseconds since 1970; epsilon in units, delta as exact decimal text."""
+
+    at_us: int
+    epsilon: float
+    delta: str
+    lost_set: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """A budget account; epsilon in units, delta as exact decimal text.
 
-    adjacency, elements_per_user: relation and unit of every release that is charged to it.
+    adjacency, elements_per_user: relation and unit of every release that is charged to it. changes: the last 1,000 that people
+    made, oldest first; only `Service.budget` fills it.
     """
 
     account: str
@@ -63,6 +77,7 @@ class Budget:
     charges: int
     adjacency: Adjacency
     elements_per_user: int
+    changes: tuple[BudgetChange, ...] = ()
 
 
 class Reconciled(NamedTuple):
@@ -115,7 +130,7 @@ def release_record(message: pb.Release) -> Release:
     )
 
 
-def budget_record(message: pb.Budget) -> Budget:
+def budget_record(message: pb.Budget, changes: Iterable[pb.BudgetChange] = ()) -> Budget:
     """Decode a budget account."""
     return Budget(
         account=message.account,
@@ -128,4 +143,8 @@ def budget_record(message: pb.Budget) -> Budget:
         charges=message.charges,
         adjacency=wire.from_number("adjacency", wire.ADJACENCY, message.adjacency),
         elements_per_user=message.elements_per_user,
+        changes=tuple(
+            BudgetChange(change.at_us, change.nano_epsilon / NANO, change.delta, change.lost_set, change.reason)
+            for change in changes
+        ),
     )

@@ -414,11 +414,12 @@ class Service:
                 return
 
     def budget(self, set_name: str = "", *, account: str = "") -> Budget:
-        """The budget account of that name, or the one that a set is charged to. Raises NotFound."""
+        """The budget account of that name, or the one that a set is charged to, with what people changed. Raises NotFound."""
         request = pb.GetBudgetRequest(
             account=account and check_name("account", account), set_name=set_name and check_name("set_name", set_name)
         )
-        return budget_record(self._call(self._stub.GetBudget, request).budget)
+        answer = self._call(self._stub.GetBudget, request)
+        return budget_record(answer.budget, answer.changes)
 
     def raise_budget(self, account: str, *, reason: str, epsilon: float = 0.0, delta: float | None = None) -> Budget:
         """Raise the totals of a budget account; the reason is kept for auditors. Raises NotFound, InvalidInput."""

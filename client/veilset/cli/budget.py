@@ -6,8 +6,10 @@ from dataclasses import asdict
 
 import click
 
+from veilset._reader.age import iso_time
+from veilset._service.records import Budget
 from veilset.cli import options
-from veilset.cli.output import emit, lines
+from veilset.cli.output import emit, escape, lines
 from veilset.cli.server import Server
 from veilset.errors import InvalidInput
 
@@ -29,15 +31,15 @@ def budget(
     server: Server,
     as_json: bool,
 ) -> None:
-    """Show what the budget account of SET was given, has spent and has left; or raise it."""
+    """Show what the budget account of SET was given, has spent, has left, and when and why that was changed; or raise it."""
     if bool(set_name) == bool(account):
         raise InvalidInput("account", "account and SET exclude each other; give exactly one of them")
     with server.connect() as service:
         found = service.budget(set_name, account=account)
         if raise_epsilon or raise_delta is not None:
-            found = service.raise_budget(found.account, epsilon=raise_epsilon, delta=raise_delta, reason=reason)
-    shown = asdict(found)
-    emit(shown, as_json, lines(shown))
+            service.raise_budget(found.account, epsilon=raise_epsilon, delta=raise_delta, reason=reason)
+            found = service.budget(account=found.account)
+    _show(found, as_json)
 
 
 @click.command("confirm-loss", short_help="Charge what a restored ledger forgot.")
@@ -50,6 +52,17 @@ def budget(
 def confirm_loss(set_name: str, epsilon: float, delta: float, reason: str, server: Server, as_json: bool) -> None:
     """Let SET publish again after its service was restored from an older copy: charge what was spent since that copy."""
     with server.connect() as service:
-        found = service.confirm_loss(set_name, epsilon=epsilon, delta=delta, reason=reason)
+        account = service.confirm_loss(set_name, epsilon=epsilon, delta=delta, reason=reason).account
+        found = service.budget(account=account)
+    _show(found, as_json)
+
+
+def _show(found: Budget, as_json: bool) -> None:
     shown = asdict(found)
-    emit(shown, as_json, lines(shown))
+    changes = [{"at": iso_time(change.pop("at_us"))} | change for change in shown.pop("changes")]
+    rows = [
+        f"{change['at']}  {'loss of ' + change['lost_set'] if change['lost_set'] else 'total'}: "
+        f"ε {change['epsilon']:g}, δ {change['delta']}  {escape(change['reason'])}"
+        for change in changes
+    ]
+    emit(shown | {"changes": changes}, as_json, "\n".join([lines(shown), "", "changes (UTC)", *rows]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -26,8 +25,3 @@ def parse_duration(context: click.Context, parameter: click.Parameter, value: st
     if unit not in _SECONDS or not (number.isascii() and number.isdigit() and len(number) <= 9):
         raise click.BadParameter("must be a time such as 90s, 30m, 12h or 30d", context, parameter)
     return int(number) * _SECONDS[unit]
-
-
-def iso_time(at_us: int | None) -> str | None:
-    """Microseconds since the Unix epoch as ISO 8601 in UTC; None for 0 and None, which mean unknown or never."""
-    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds") if at_us else None

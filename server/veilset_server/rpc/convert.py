@@ -9,7 +9,7 @@ from veilset.core.privacy.budget import format_delta
 from veilset.core.release import wire
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import release_pb2
-from veilset_server.records import Account, ReleaseState, SetDescription, StoredRelease
+from veilset_server.records import Account, BudgetChange, ReleaseState, SetDescription, StoredRelease
 
 _RELEASE_STATES = {
     ReleaseState.PENDING: pb.RELEASE_STATE_PENDING,
@@ -63,6 +63,17 @@ def budget_message(account: Account) -> pb.Budget:
         charges=account.charges,
         adjacency=wire.to_number(wire.ADJACENCY, account.adjacency),  # type: ignore[arg-type]
         elements_per_user=account.elements_per_user,
+    )
+
+
+def change_message(change: BudgetChange) -> pb.BudgetChange:
+    """A change of a budget, field by field."""
+    return pb.BudgetChange(
+        at_us=change.at_us,
+        nano_epsilon=change.nano_epsilon,
+        delta=format_delta(change.delta),
+        lost_set=change.lost_set,
+        reason=change.reason,
     )
 
 

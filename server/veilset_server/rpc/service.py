@@ -24,7 +24,7 @@ from veilset_server.locks import KeyedLocks
 from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet
 from veilset_server.rpc.call import current_call
-from veilset_server.rpc.convert import budget_message, plan_message, release_message, set_message
+from veilset_server.rpc.convert import budget_message, change_message, plan_message, release_message, set_message
 from veilset_server.rpc.fairness import FairSlots, plan_slots
 from veilset_server.rpc.releases import MAX_PAGE, MAX_SEQUENCE, PendingReleases, page_size, release_page, sequence_token
 from veilset_server.rpc.upload import UploadCalls
@@ -171,7 +171,8 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
     def GetBudget(self, request: pb.GetBudgetRequest, context: Context) -> pb.GetBudgetResponse:
         with self._place():
             account = self._use.budgets.get(request.account, request.set_name)
-        return pb.GetBudgetResponse(budget=budget_message(account))
+            changes = self._use.ledger.budget_changes(account.name)
+        return pb.GetBudgetResponse(budget=budget_message(account), changes=map(change_message, changes))
 
     def RaiseBudget(self, request: pb.RaiseBudgetRequest, context: Context) -> pb.RaiseBudgetResponse:
         delta = request.delta if request.HasField("delta") else None

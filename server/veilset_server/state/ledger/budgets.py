@@ -12,12 +12,15 @@ from fractions import Fraction
 from veilset.core.params import Adjacency, PrivacyParameters, check_integer, check_name
 from veilset.core.privacy.budget import format_delta, format_nano_epsilon, parse_delta
 from veilset.errors import BudgetExceeded, FailedPrecondition, NotFound, StateCorrupted, must_be
-from veilset_server.records import Account, Charge
+from veilset_server.records import Account, BudgetChange, Charge
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
 from veilset_server.state.ledger.seals import Row, Value, first_link, next_link, seal
 
 MAX_NANO_EPSILON = 10**18
 """Of a budget or a charge; two of them stay below SQLite's 2^63."""
+
+MOST_CHANGES = 1000
+"""That are shown of one account."""
 
 BUDGET_COLUMNS = ("position", "account", "total_nano_epsilon", "total_delta", "reason", "at_us")
 CHARGE_COLUMNS = (
@@ -110,6 +113,18 @@ def read_account(transaction: sqlite3.Connection, name: str) -> Account:
         return Account(
             name, *account_from_row(made), total[0], spent[0], parse_delta(total[1]), parse_delta(spent[1]), count
         )
+
+
+def read_changes(transaction: sqlite3.Connection, name: str) -> list[BudgetChange]:
+    """The last `MOST_CHANGES` totals that were given and losses that were confirmed, oldest first."""
+    query = (
+        "SELECT at_us, total_nano_epsilon, total_delta, '', reason FROM budgets WHERE account = :name UNION ALL "
+        "SELECT at_us, nano_epsilon, delta, set_name, reason FROM charges WHERE account = :name AND set_id IS NULL "
+        f"ORDER BY 1 DESC LIMIT {MOST_CHANGES}"
+    )
+    with damage(LEDGER_NAME):
+        rows = transaction.execute(query, {"name": name}).fetchall()
+        return [BudgetChange(at, nano, parse_delta(delta), *rest) for at, nano, delta, *rest in reversed(rows)]
 
 
 def read_spent(transaction: sqlite3.Connection) -> dict[str, tuple[int, Fraction]]:

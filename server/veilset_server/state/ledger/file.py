@@ -1,8 +1,9 @@
 """The SQLite file under the ledger: durable settings that are read back, one transaction at a time, errors by meaning.
 
-One connection, and a lock around each transaction. SQLite lets one writer at a time into a file whatever one does, and all
-transactions here take the write lock first (BEGIN IMMEDIATE, so that a check and the write behind it see one state); a
-connection for each thread would only trade a fair lock for SQLite's polling. Several processes may use one file.
+One process, one connection, and a lock around each transaction. All transactions take SQLite's write lock first (BEGIN
+IMMEDIATE, so that a check and the write behind it see one state); a connection for each thread would only trade a fair lock
+for SQLite's polling. SQLite's lock of the file is held from the first transaction until the file is closed: a second process gets
+Unavailable, and the journal stays open, which saves a sync of the folder in every commit.
 
 Never open and close the file by other means while a connection is open: POSIX drops the locks a process holds on a file as
 soon as the process closes any descriptor of it.
@@ -30,14 +31,14 @@ OLDEST_SQLITE = (3, 37, 0)
 BUSY_SECONDS = 20.0
 """How long a transaction waits for another process before it gives up with Unavailable."""
 
-# What is set, and what SQLite says it then is. EXTRA also syncs the folder after the journal is unlinked, and that
-# unlink is the commit. (A failed sync of the folder when the journal is made SQLite passes over without a word.) No
+# What is set, and what SQLite says it then is. TRUNCATE: cutting the journal is the commit, is synced, and leaves no old
+# content on the disk. EXCLUSIVE comes after it, since it leaves the journal of a killed process in place once it is undone. No
 # memory map: a bad disk would kill the process by SIGBUS in place of an error.
 _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("busy_timeout", str(int(BUSY_SECONDS * 1000)), int(BUSY_SECONDS * 1000)),
-    ("journal_mode", "DELETE", "delete"),
+    ("journal_mode", "TRUNCATE", "truncate"),
+    ("locking_mode", "EXCLUSIVE", "exclusive"),
     ("synchronous", "EXTRA", 3),
-    ("locking_mode", "NORMAL", "normal"),
     ("foreign_keys", "ON", 1),
     ("recursive_triggers", "ON", 1),
     ("ignore_check_constraints", "OFF", 0),

@@ -15,6 +15,7 @@ from veilset.core.params import DIGEST_BYTES, Operation, check_choice
 from veilset.errors import FailedPrecondition, StateCorrupted, StorageFull, VeilsetError, must_be
 from veilset_server.records import (
     Account,
+    BudgetChange,
     Charge,
     Charged,
     Generation,
@@ -434,6 +435,11 @@ class SqliteLedger:
         """Raises NotFound."""
         with self._file.transaction() as transaction:
             return ledger_budgets.read_account(transaction, name)
+
+    def budget_changes(self, name: str) -> list[BudgetChange]:
+        """What people did to the account of that name: totals given, losses confirmed; the last of them, oldest first."""
+        with self._file.transaction() as transaction:
+            return ledger_budgets.read_changes(transaction, name)
 
     def raise_budget(self, account: str, nano_epsilon: int, delta: Fraction, reason: str, at_us: int) -> Account:
         """Set new totals, at least the present ones (else InvalidInput), and leave an audit row."""
