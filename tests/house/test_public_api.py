@@ -14,6 +14,7 @@ import veilset
 FROZEN = [
     "Adjacency",
     "Budget",
+    "BudgetChange",
     "Calibration",
     "Check",
     "Comparison",
