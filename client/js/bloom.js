@@ -57,7 +57,7 @@ export class Bloom {
     };
   }
 
-  /** Scores by reading, and whether the vector shows nothing. */
+  /** Scores by reading, whether the vector shows nothing, and how often members and others have a score above 0. */
   law(vector) {
     let ones = 0;
     for (let i = 0; i < vector.length; i++) ones += ONES[vector[i]];
@@ -69,9 +69,34 @@ export class Bloom {
     const forZero = Math.log(flip) - Math.log(within(1 - share));
     const side = this.hashes + 1;
     const scores = new Float64Array(side * side);
+    const found = { scores, saturated, truePositiveRate: 0, falsePositiveRate: 0 };
+    let [members, others] = [[1], [1]]; // the chances of t ones at d positions
     for (let d = 0; d < side && !saturated; d++) {
-      for (let t = 0; t <= d; t++) scores[d * side + t] = t * forOne + (d - t) * forZero;
+      const chance = this.#distinctPositions(d);
+      for (let t = 0; t <= d; t++) {
+        const score = t * forOne + (d - t) * forZero;
+        scores[d * side + t] = score;
+        found.truePositiveRate += score > 0 ? chance * members[t] : 0;
+        found.falsePositiveRate += score > 0 ? chance * others[t] : 0;
+      }
+      members = oneMore(members, 1 - flip);
+      others = oneMore(others, share);
     }
-    return { scores, saturated };
+    return found;
   }
+
+  /** The chance that an element has d distinct positions: k draws, each of which is new with the chance 1 - d/m. */
+  #distinctPositions(d) {
+    let chances = [1];
+    for (let i = 0; i < this.hashes; i++) {
+      const fresh = chances.map((chance, seen) => chance * Math.max(1 - seen / this.bits, 0));
+      chances = [...chances, 0].map((chance, seen) => chance * Math.min(seen / this.bits, 1) + (fresh[seen - 1] ?? 0));
+    }
+    return chances[d];
+  }
+}
+
+/** The chances of t ones among n + 1 positions, from those among n. */
+function oneMore(chances, one) {
+  return [...chances, 0].map((chance, t) => chance * (1 - one) + (chances[t - 1] ?? 0) * one);
 }

@@ -20,7 +20,8 @@ export { InvalidInput, ReleaseRejected };
  * @typedef {object} Options
  * @property {(string | Uint8Array)[]} publicKeys Ed25519 keys that are trusted, raw or in hexadecimal digits. Take them from
  *   the owner of the set by another way than the release.
- * @property {Uint8Array} [secret] the secret of a keyed set, 16 to 64 bytes
+ * @property {Uint8Array | null} [secret] the secret of a keyed set, 16 to 64 bytes; null opens such a release without it: its
+ *   header and its rates are there, and asking throws
  * @property {string} [setName] refuse a release of another set
  * @property {number | bigint} [minSequence] refuse an older release, such as one from before the last that was seen
  */
@@ -122,10 +123,11 @@ function checkVector(header, vector, name) {
 
 function checkSecret({ hashing: { scheme, keyCheck: expected } }, secret) {
   if (scheme !== "blake2b-1") {
-    if (secret !== undefined) throw new InvalidInput(`secret: has to be absent, as the scheme ${scheme} takes none`);
+    if (secret != null) throw new InvalidInput(`secret: has to be absent, as the scheme ${scheme} takes none`);
     return undefined;
   }
   if (secret === undefined) throw new InvalidInput("secret: is needed, as this release was made with one");
+  if (secret === null) return null;
   const own = keyCheck(secret);
   if (expected && own !== expected) {
     throw new InvalidInput(`secret: is not that of this release, whose check value is ${expected}; that of the one given is ${own}`);
@@ -143,7 +145,7 @@ export class Release {
 
   /**
    * @param {{header: import("./header.js").Header, vector: Uint8Array}[]} parts the base first
-   * @param {Uint8Array} [secret]
+   * @param {Uint8Array | null} [secret]
    */
   constructor(parts, secret) {
     const { header } = parts.at(-1);
@@ -151,10 +153,8 @@ export class Release {
     /** What the newest release says of itself. */
     this.header = header;
     this.#normalize = makeNormalizer(header.normalization);
-    this.#digest =
-      scheme === "mmh3-1"
-        ? (bytes, length, digests, at) => murmur3(bytes, length, seed, digests, at)
-        : keyedBlake2b(secret, seed);
+    if (scheme === "mmh3-1") this.#digest = (bytes, length, digests, at) => murmur3(bytes, length, seed, digests, at);
+    else if (secret !== null) this.#digest = keyedBlake2b(secret, seed);
     const capacity = parts.reduce((sum, part) => sum + part.header.capacity, 0);
     this.#parts = parts.map((part) => ({
       ...readVector(part.header.encoding, part.vector.subarray(0, part.header.encoding.vectorBytes)),
@@ -163,6 +163,15 @@ export class Release {
     this.#tombstones = parts
       .filter((part) => part.header.tombstones)
       .map((part) => readVector(part.header.tombstones, part.vector.subarray(part.header.encoding.vectorBytes)));
+    const silent = (vectors) => vectors.reduce((product, { law }) => product * (1 - law.falsePositiveRate), 1);
+    const stays = silent(this.#tombstones);
+    /** How often a member is answered yes, in [0, 1]: one of any release, in each with its share of the capacities. */
+    this.truePositiveRate = this.#parts.reduce((sum, part) => {
+      const others = this.#parts.filter((other) => other !== part);
+      return sum + stays * part.weight * (1 - (1 - part.law.truePositiveRate) * silent(others));
+    }, 0);
+    /** How often an element that is not in the set is answered yes, in [0, 1]. */
+    this.falsePositiveRate = stays * (1 - silent(this.#parts));
   }
 
   /** Whether all vectors hold too much to show anything; then all scores are 0. */
@@ -187,7 +196,21 @@ export class Release {
    * @returns {Uint8Array}
    */
   hasMany(elements) {
+    return this.#members(this.#digests(elements));
+  }
+
+  /**
+   * `hasMany` and `scores`, for the time of one.
+   *
+   * @param {Iterable<Element>} elements
+   * @returns {{members: Uint8Array, scores: Float64Array}}
+   */
+  answers(elements) {
     const digests = this.#digests(elements);
+    return { members: this.#members(digests), scores: this.#scores(digests) };
+  }
+
+  #members(digests) {
     const found = new Uint8Array(digests.length / 2);
     const mark = ({ read, law }, value) => {
       const readings = read(digests);
@@ -199,6 +222,7 @@ export class Release {
   }
 
   #digests(elements) {
+    if (!this.#digest) throw new InvalidInput("secret: is needed to ask, and this release was opened without one");
     if (typeof elements === "string" || elements instanceof Uint8Array) {
       throw new InvalidInput("elements: has to be a list of elements, not one");
     }
@@ -224,7 +248,10 @@ export class Release {
    * @returns {Float64Array}
    */
   scores(elements) {
-    const digests = this.#digests(elements);
+    return this.#scores(this.#digests(elements));
+  }
+
+  #scores(digests) {
     const scores = ({ read, law }) => Float64Array.from(read(digests), (reading) => law.scores[reading]);
     const each = this.#parts.map(scores);
     const removed = this.#tombstones.map(scores);
@@ -245,9 +272,19 @@ export class Release {
    */
   posteriors(elements, prior) {
     if (!(prior >= 0 && prior <= 1)) throw new InvalidInput("prior: has to be a probability in [0, 1]");
-    const odds = Math.log(prior) - Math.log1p(-prior);
-    return this.scores(elements).map((score) => 1 / (1 + Math.exp(-(score + odds))));
+    return this.scores(elements).map((score) => posterior(score, prior));
   }
+}
+
+/**
+ * The probability to be a member, from a score and the probability before asking, both as `Release` has them.
+ *
+ * @param {number} score
+ * @param {number} prior
+ * @returns {number}
+ */
+export function posterior(score, prior) {
+  return 1 / (1 + Math.exp(-(score + Math.log(prior) - Math.log1p(-prior))));
 }
 
 function readVector(encoding, vector) {

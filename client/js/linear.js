@@ -95,7 +95,7 @@ export class Linear {
     };
   }
 
-  /** Scores by reading, and whether the vector shows nothing, as digests of no element are answered. */
+  /** As `Bloom.law`; digests of no element show how many others are answered yes. */
   law(vector) {
     const digests = new Uint32Array(2 * PROBES);
     for (let i = 1; i <= PROBES; i++) {
@@ -111,8 +111,10 @@ export class Linear {
     const saturated = dependence >= SATURATED;
     const drop = Number(this.dropThreshold) / 2 ** 64;
     const independent = (1 - dependence) * (1 - others);
-    const scores = [Math.log(drop), Math.log(1 - drop * independent) - Math.log(1 - independent)];
-    return { scores: Float64Array.from(saturated ? [0, 0] : scores), saturated };
+    const yesOf = [1 - drop * independent, 1 - independent];
+    const scores = [Math.log(drop), Math.log(yesOf[0]) - Math.log(yesOf[1])];
+    const [truePositiveRate, falsePositiveRate] = !saturated && scores[1] > 0 ? yesOf : [0, 0];
+    return { scores: Float64Array.from(saturated ? [0, 0] : scores), saturated, truePositiveRate, falsePositiveRate };
   }
 }
 

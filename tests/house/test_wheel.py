@@ -68,8 +68,11 @@ def test_it_holds_every_module(wheel: zipfile.ZipFile) -> None:
 
 
 def test_it_holds_the_page_of_a_release(wheel: zipfile.ZipFile) -> None:
-    """Template and style lie beside the module that fills them."""
-    assert {"veilset/_report/page.html", "veilset/_report/page.css"} <= set(wheel.namelist())
+    """Template and style lie beside the module that fills them, and all that `veilset page` copies."""
+    report = ROOT / "client" / "veilset" / "_report"
+    needed = [report / "page.html", report / "page.css", *(report / "site").iterdir()]
+    assert {str(path.relative_to(ROOT / "client")) for path in needed} <= set(wheel.namelist())
+    assert len(needed) == 6
 
 
 def test_it_says_what_it_needs_and_offers(wheel: zipfile.ZipFile) -> None:

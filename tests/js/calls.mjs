@@ -21,7 +21,7 @@ function attempt(work) {
 }
 
 function options({ publicKeys, secret, ...others }) {
-  return { publicKeys, secret: secret ? bytes(secret) : undefined, ...others };
+  return { publicKeys, secret: secret ? bytes(secret) : secret === null ? null : undefined, ...others };
 }
 
 const CALLS = {
@@ -65,6 +65,8 @@ const CALLS = {
         limitDelta: release.header.limitDelta,
         saturated: release.saturated,
         members: [...release.hasMany(texts)],
+        together: [...release.answers(texts).members, ...release.answers(texts).scores],
+        rates: [release.truePositiveRate, release.falsePositiveRate],
         has: texts.slice(0, 100).map((text) => release.has(text)),
         scores: [...release.scores(texts)],
         posteriors: [...release.posteriors(texts, prior)],
@@ -72,6 +74,11 @@ const CALLS = {
     } catch (error) {
       return refusal(error);
     }
+  },
+  // A release that is opened without its secret: what it says of itself, and what asking it says.
+  look({ file, ...given }) {
+    const release = openRelease(Buffer.from(file, "base64"), options({ ...given, secret: null }));
+    return [release.header.setName, release.truePositiveRate, attempt(() => release.has("a"))];
   },
   open: ({ file, ...given }) => attempt(() => openRelease(Buffer.from(file, "base64"), options(given)) && "opened"),
   // Every byte changed in two ways; the places at which the file was opened all the same.

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -180,6 +181,9 @@ def test_random_questions_are_answered_as_in_python(call: Call, tmp_path: Path, 
     assert found["has"] == [bool(member) for member in found["members"][:100]]
     np.testing.assert_allclose(found["scores"], view.scores(texts), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found["posteriors"], view.posteriors(texts, 0.01), rtol=1e-9)
+    np.testing.assert_array_equal(found["together"], found["members"] + found["scores"])
+    rates = [view.decoder.true_positive_rate, view.decoder.false_positive_rate]
+    np.testing.assert_allclose(found["rates"], rates, rtol=1e-9, atol=1e-15)
     assert found["saturated"] == view.decoder.saturated
     assert found["saturated"] or name != "saturated"
     assert (found["setName"], found["sequence"], found["limitDelta"]) == ("members", 1, "0")
@@ -200,6 +204,8 @@ def test_generations_are_answered_as_in_python(call: Call, tmp_path: Path, encod
     assert found["members"] == view.contains_many(texts).astype(int).tolist()
     assert found["has"] == [bool(member) for member in found["members"][:100]]
     np.testing.assert_allclose(found["scores"], view.scores(texts), rtol=1e-10, atol=1e-10)
+    rates = [view.decoder.true_positive_rate, view.decoder.false_positive_rate]
+    np.testing.assert_allclose(found["rates"], rates, rtol=1e-9)
     broken = [parts[1:], parts[:1] + parts[2:], [*parts[:2], parts[1], *parts[2:]], [*parts, parts[0]], parts[3:]]
     files = [base64.b64encode(b"".join(some)).decode() for some in broken]
     for outcome in call("open", [{**asked, "file": file} for file in files]):
@@ -248,3 +254,42 @@ def test_wrong_keys_and_demands_are_refused(call: Call) -> None:
     assert outcomes[0] == "opened"
     for outcome, expected in zip(outcomes[1:], wrong, strict=True):
         assert outcome.startswith(expected)
+    (seen,) = call("look", [right])
+    detected = veilset.open(VECTORS / "release-keyed.veilset").decoder.true_positive_rate
+    assert seen[:2] == ["golden-keyed", pytest.approx(detected)]
+    assert seen[2].startswith("InvalidInput: secret: is needed to ask")
+
+
+@pytest.mark.usefixtures("call")
+def test_the_pages_reader_is_made_of_these_sources(tmp_path: Path) -> None:
+    """Else: cd client/js, npm install, npm run bundle. It holds nothing that could send what is asked."""
+    for source in SOURCES.glob("*js*"):
+        shutil.copy(source, tmp_path)
+    (tmp_path / "node_modules").symlink_to(Path(sys.prefix) / "js" / "node_modules")
+    (made := tmp_path / "made").mkdir()
+    subprocess.run(["node", "bundle.mjs", str(made)], cwd=tmp_path, check=True)
+    shipped = ROOT / "client" / "veilset" / "_report" / "site"
+    for name in ("reader.js", "LICENSES.txt"):
+        assert (made / name).read_bytes() == (shipped / name).read_bytes()
+    assert not re.search(
+        r"\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|importScripts|\beval\(", (made / "reader.js").read_text()
+    )
+
+
+@pytest.mark.usefixtures("call")
+def test_types_name_what_the_reader_has(tmp_path: Path) -> None:
+    """Every export, and every member of a release."""
+    script = (
+        "import * as reader from 'veilset';"
+        "console.log(JSON.stringify([Object.keys(reader), Object.getOwnPropertyNames(reader.Release.prototype)]))"
+    )
+    for source in SOURCES.glob("*.js*"):
+        shutil.copy(source, tmp_path)
+    (tmp_path / "node_modules").symlink_to(Path(sys.prefix) / "js" / "node_modules")
+    done = subprocess.run(["node", "--input-type=module", "-e", script], cwd=tmp_path, capture_output=True, check=True)
+    exports, members = json.loads(done.stdout)
+    types = (SOURCES / "index.d.ts").read_text()
+    assert set(exports) == set(re.findall(r"^export (?:class|function) (\w+)", types, re.MULTILINE))
+    listed = types.partition("export class Release")[2].partition("\n}")[0]
+    own = set(re.findall(r"^  (?:readonly )?(\w+)[(:]", listed, re.MULTILINE))
+    assert own == {*members, "header", "truePositiveRate", "falsePositiveRate"} - {"constructor"}

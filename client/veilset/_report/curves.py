@@ -28,8 +28,8 @@ def roc_chart(facts: dict[str, Any]) -> str:
         "true positive rate",
         [
             Curve("a coin", "even", [(0.0, 0.0), (1.0, 1.0)]),
-            Curve(f"limit of any test under {name}", "limit", list(zip(rates.tolist(), limit.tolist(), strict=True))),
             Curve("this release, every test", "series-1", points, dots=True),
+            Curve(f"limit of any test under {name}", "limit", list(zip(rates.tolist(), limit.tolist(), strict=True))),
             Curve("in use", "series-2", [in_use], line=False, dots=True, dot_size=6.5),
         ],
     )

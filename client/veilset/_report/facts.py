@@ -7,7 +7,6 @@ from typing import Any
 
 from veilset._reader.age import iso_time
 from veilset._reader.view import View
-from veilset.core.encodings.decoder import Decoder
 from veilset.core.estimates.answer_curves import operating_points, posterior_rows
 from veilset.core.estimates.intervals import finite_or_none
 from veilset.core.privacy.budget import NANO
@@ -71,7 +70,15 @@ def describe_release(view: View, *, pinned: bool) -> dict[str, Any]:
         "roc": [asdict(point) for point in operating_points(decoder)],
         "posteriors": [asdict(row) for row in posterior_rows(decoder, PRIORS)],
         "size": _size(view),
-        "parts": [_part(part.header, decoder) for part, decoder in zip(view.parts, decoder.vectors, strict=False)],
+        "parts": [
+            describe_part(part.header)
+            | {
+                "saturated": own.saturated,
+                "true_positive_rate": own.true_positive_rate,
+                "false_positive_rate": own.false_positive_rate,
+            }
+            for part, own in zip(view.parts, decoder.vectors, strict=False)
+        ],
         "signature": {
             "trusted": pinned,
             "keys": [{"key_id": key_id(key), "public_key": key.hex()} for key in valid_signers(view.manifest)],
@@ -79,16 +86,13 @@ def describe_release(view: View, *, pinned: bool) -> dict[str, Any]:
     }
 
 
-def _part(header: ReleaseHeader, decoder: Decoder) -> dict[str, Any]:
-    """One release of a generation, with its own rates."""
+def describe_part(header: ReleaseHeader) -> dict[str, Any]:
+    """One release of a generation."""
     return {
         "sequence": header.sequence,
         "created_at": iso_time(header.created_at_us),
         "capacity": header.capacity,
         "bytes": header.vector_bytes,
-        "saturated": decoder.saturated,
-        "true_positive_rate": decoder.true_positive_rate,
-        "false_positive_rate": decoder.false_positive_rate,
     }
 
 

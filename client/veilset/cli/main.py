@@ -32,6 +32,7 @@ COMMANDS = {
     "overlap": ("veilset.cli.overlap", "overlap", "Estimate what a list or two sets have in common."),
     "count": ("veilset.cli.inspect", "count", "Estimate how many elements a set holds."),
     "inspect": ("veilset.cli.inspect", "inspect", "Show what a release says of itself."),
+    "page": ("veilset.cli.page", "page", "Write a web page that asks a release in the browser."),
     "verify": ("veilset.cli.inspect", "verify", "Check a release, its noise included."),
     "fetch": ("veilset.cli.releases", "fetch", "Save a checked release to a file."),
     "releases": ("veilset.cli.releases", "releases", "List the releases of a set."),
