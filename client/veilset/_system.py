@@ -1,10 +1,11 @@
-"""What the rooms of the client need of the operating system: forked processes, uneven pauses, small files."""
+"""What the rooms of the client need of the operating system: forked processes, uneven pauses, small files, times as text."""
 
 from __future__ import annotations
 
 import errno
 import os
 import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 
 from veilset.errors import FailedPrecondition
@@ -38,3 +39,8 @@ def read_small(path: str | os.PathLike[str]) -> bytes:
     if len(content) > SMALL_FILE_LIMIT:
         raise OSError(errno.EFBIG, f"longer than {SMALL_FILE_LIMIT >> 20} MiB", str(path))
     return content
+
+
+def iso_time(at_us: int | None) -> str | None:
+    """Microseconds since 1970 as ISO 8601 in UTC, to the second; None for 0 and None, which mean unknown or never."""
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds") if at_us else None

@@ -16,9 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from veilset._reader.follower import Follower
+from veilset._reader.follower import Follower, Questions
 from veilset._reader.follower import follow as follow_in_thread
-from veilset._reader.questions import Questions
 from veilset._reader.reader import open_view
 from veilset._reader.view import View
 

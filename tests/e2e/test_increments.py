@@ -19,7 +19,7 @@ from harness.programs import Finished, wait_until
 from harness.redis_releases import point_at
 from harness.service_process import ServiceProcess
 from veilset._reader import redis_keys
-from veilset._reader.release_file import read_manifest
+from veilset._reader.sources import read_manifest
 from veilset.core.release.signing import open_manifest
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound, ReleaseRejected, Unsupported
 
@@ -210,7 +210,7 @@ def test_parts_of_two_generations_do_not_mix(service: ServiceProcess, set_name: 
             connection.publish(set_name, increment=increment)
     with closing(redis_client.Redis.from_url(service.redis)) as client:
         client.set(redis_keys.manifest(set_name, 1), client.get(redis_keys.manifest(set_name, 3)) or b"")
-    with pytest.raises(ReleaseRejected, match="sequence 3, not 1"):
+    with pytest.raises(ReleaseRejected, match="sequence is 3, not 1"):
         library.open(service.redis, set_name, sequence=2)
     assert [part.header.sequence for part in library.open(service.redis, set_name).parts] == [3, 4]
 

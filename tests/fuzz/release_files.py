@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from harness.releases import release_bytes
 from harness.shapes import FilterParameters
 from veilset._reader.reader import open_view
-from veilset._reader.release_file import read_manifest
+from veilset._reader.sources import read_manifest
 from veilset.core.encodings.decoder import make_decoder
 from veilset.core.params import HashScheme, Normalization
 from veilset.core.privacy.statement import make_statement

@@ -8,8 +8,7 @@ from contextlib import closing
 
 from veilset._reader.redis_client import connect_redis
 from veilset._reader.redis_keys import chunk, latest, manifest
-from veilset._reader.release_file import read_manifest
-from veilset._reader.sources import FileSource
+from veilset._reader.sources import FileSource, read_manifest
 from veilset.core.release.signing import open_manifest
 from veilset_server.redis.store import RedisStore
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import veilset
 from harness.shapes import FilterParameters
-from veilset._reader.release_file import write_release
+from veilset._reader.sources import write_release
 from veilset.core.elements.hashing import digests, sorted_distinct
 from veilset.core.elements.normalization import Element, normalize
 from veilset.core.encodings import find_encoding

@@ -23,7 +23,7 @@ from veilset._reader import redis_errors, redis_replies
 from veilset._reader import redis_keys as keys
 from veilset._reader.redis_client import connect_redis
 from veilset._reader.redis_errors import transient
-from veilset._reader.release_file import MAX_MANIFEST_BYTES
+from veilset.core.release.signing import MAX_MANIFEST_BYTES
 from veilset.errors import NotFound, Unavailable, VeilsetError
 from veilset_server.redis.store import RedisStore
 

@@ -24,7 +24,7 @@ from harness.shapes import FilterParameters
 from veilset._reader import redis_keys
 from veilset._reader.cache import ReleaseCache
 from veilset._reader.fetching import make_demands
-from veilset._reader.set_releases import SetReleases
+from veilset._reader.reader import SetReleases
 from veilset._reader.sources import RedisSource
 from veilset.errors import (
     InvalidInput,
@@ -287,7 +287,7 @@ def test_a_damaged_memory_is_named_not_forgotten(valkey_url: str, set_name: str,
     veilset.open(valkey_url, set_name, cache_dir=tmp_path)
     for text in ("", "x", "-1", "9" * 20):
         (tmp_path / set_name / "seen").write_text(text)
-        with pytest.raises(StateCorrupted, match=f"{set_name}/seen: does not hold a sequence"):
+        with pytest.raises(StateCorrupted, match=f"{set_name}/seen does not hold a sequence"):
             veilset.open(valkey_url, set_name, cache_dir=tmp_path)
         with pytest.raises(StateCorrupted):
             veilset.follow(valkey_url, set_name, cache_dir=tmp_path)
@@ -306,7 +306,7 @@ def largest_file(length: int) -> Iterator[None]:
 
 def test_a_full_disk_is_told_and_leaves_nothing(valkey_url: str, set_name: str, tmp_path: Path) -> None:
     publish(valkey_url, release(set_name, shape=LONG))
-    with largest_file(2_000_000), pytest.raises(StorageFull, match="cache_dir: its disk is full"):
+    with largest_file(2_000_000), pytest.raises(StorageFull, match="cache_dir: the disk of the folder is full"):
         veilset.open(valkey_url, set_name, cache_dir=tmp_path)
     assert [path.name for path in (tmp_path / set_name).iterdir()] == []
     assert veilset.open(valkey_url, set_name, cache_dir=tmp_path).header.sequence == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale, tell_if_ahead
+from veilset._reader.fetching import ReleaseAge, check_max_age, refuse_stale, tell_if_ahead
 from veilset.errors import InvalidInput, StaleRelease
 
 CREATED = 1_000_000.0

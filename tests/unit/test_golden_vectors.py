@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import veilset
 from vectors import ed25519, generate
-from veilset._reader.release_file import read_manifest
+from veilset._reader.sources import read_manifest
 from veilset._service.spec import Spec
 from veilset.core.elements.hashing import digests, key_check, unpack_digests
 from veilset.core.elements.normalization import normalize

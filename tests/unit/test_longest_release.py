@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from harness.shapes import FilterParameters, parameters
-from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest, write_release
+from veilset._reader.sources import read_manifest, write_release
 from veilset._service.channel import _OPTIONS
 from veilset.core import compiled
 from veilset.core.elements.hashing import digests
@@ -20,7 +20,7 @@ from veilset.core.encodings.bloom.positions import positions
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import MAX_BITS, Adjacency, Normalization, PrivacyParameters
 from veilset.core.release.header import ReleaseHeader
-from veilset.core.release.signing import MAX_SIGNATURES, open_manifest, sign_header
+from veilset.core.release.signing import MAX_MANIFEST_BYTES, MAX_SIGNATURES, open_manifest, sign_header
 
 SHAPE = FilterParameters(MAX_BITS, 32, seed=7)
 PRIVACY = PrivacyParameters(3.0, 0.0, Adjacency.ADD_REMOVE)

@@ -1,4 +1,4 @@
-"""Releases kept as files on the reader's machine, which its processes map and so hold in memory once.
+"""Releases kept as files on the reader's machine; processes map them, so that they are in memory once.
 
     FOLDER/<set>/<sequence>.veilset   release files, as `View.save` writes them; mode 0600, the newest two generations kept
     FOLDER/<set>/<sequence>.unpinned.veilset    the same, of readers that pin no key
@@ -6,12 +6,11 @@
     FOLDER/<set>/seen                 the same, pinned or not
     FOLDER/<set>/lock                 held while names and ``seen`` change
 
-A file gets its name when it is whole and on disk, and is never changed after, so a mapping of it stays what it was when
-it was checked. Nothing here is trusted more than Redis is: a file is checked like any release each time it is opened, and
-one that fails is fetched again and replaced. ``seen`` alone is trusted, as the memory that no one else has: it is written
-only after a release was verified whole, so that a forged one cannot lock a reader out, and only ever rises. A reader that
-pins keys goes by ``seen-pinned``, since anybody can make a release for one that pins none; and for that reason the files
-of the two kinds are counted apart, or forged ones of high sequences would push the genuine ones out.
+A file gets its name when it is whole and on disk, and never changes afterwards, so a mapping stays what was checked. Files are
+trusted no more than Redis: each is checked like any release when it is opened, and one that fails is fetched again and replaced.
+Only ``seen`` is trusted. It is written only after a release was verified whole, so that a forged one cannot lock a reader out,
+and only rises. A reader that pins keys uses ``seen-pinned``, since anyone can make a release for a reader that pins none; and the
+files of the two kinds are counted separately, or forged ones of high sequences would push the genuine ones out.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset._reader.fetching import CheckedRelease, Demands, checked_chunks, open_header, whole_release
-from veilset._reader.release_file import read_manifest, write_release
-from veilset._reader.sources import FileSource, ReleaseSource
+from veilset._reader.sources import FileSource, ReleaseSource, read_manifest, write_release
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import check_name
 from veilset.core.release.signing import open_manifest
@@ -52,7 +50,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class ReleaseCache:
     """The kept releases of one set; several processes may share a folder. Thread-safe.
 
-    One folder is for the sets of one service: two sets of one name would be taken for each other, and the one of the lower
+    A folder is for the sets of one service: two services with sets of one name would be confused, and the one with the lower
     sequences refused.
     """
 
@@ -65,7 +63,7 @@ class ReleaseCache:
             self._folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
     def seen(self, *, pinned: bool) -> int:
-        """The highest sequence verified here; 0 for none. Raises StateCorrupted if that cannot be told."""
+        """The highest sequence verified here; 0 for none. Raises StateCorrupted if the file does not say it."""
         path = self._seen_path(pinned)
         try:
             text = path.read_bytes()
@@ -73,20 +71,20 @@ class ReleaseCache:
             return 0
         if not text.isdigit() or len(text) > _MAX_DIGITS:
             raise StateCorrupted(
-                f"{path}: does not hold a sequence; write the newest one that this machine has seen into it, or remove it to "
-                "trust the next release whatever its sequence",
+                f"{path} does not hold a sequence; write the newest one that this machine has seen into it, or remove it to "
+                "accept the next release whatever its sequence",
                 file=path,
             )
         return int(text)
 
     def sequences(self) -> list[int]:
-        """Sequences of the files that are here, whole or not, highest first."""
+        """Sequences of the files in the folder, whole or not, highest first."""
         return sorted({*self._sequences(pinned=True), *self._sequences(pinned=False)}, reverse=True)
 
     def load(self, sequence: int, demands: Demands) -> CheckedRelease | None:
         """A kept release, mapped and checked; None if there is none that passes.
 
-        Raises StaleRelease and NotComparable, which are no fault of the file.
+        Raises StaleRelease and NotComparable, which do not mean that the file is bad.
         """
         for pinned in (True, False):
             path = self._path(sequence, pinned)
@@ -154,18 +152,16 @@ class ReleaseCache:
         part.rename(path)
 
     def _promote(self, file: BinaryIO, path: Path, sequence: int) -> None:
-        """Count a file that a pinned key signed with those of its kind. If that fails, it is only kept for less long."""
+        """Count a file that a pinned key signed among the pinned ones. If this fails, the file is only deleted earlier."""
         with suppress(OSError), self._locked():
-            if os.path.samestat(
-                os.fstat(file.fileno()), path.stat()
-            ):  # and not what another reader has put there meanwhile
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # not what another reader put there meanwhile
                 path.replace(self._path(sequence, pinned=True))  # what had that name failed its checks
                 self._prune(sequence)
                 self._sync_names()
 
     def _prune(self, stored: int) -> None:
-        """Keep the newest generations of each kind, ``stored``, which may be old, and what pinning readers go by; a process that
-        maps another keeps it alive without its name."""
+        """Delete files: what stays are the newest generations of each kind, ``stored``, which may be old, and the release of
+        ``seen-pinned``. A process that maps a deleted file keeps it in memory."""
         wanted = {stored}
         with suppress(StateCorrupted):
             wanted.add(self.seen(pinned=True))
@@ -182,7 +178,7 @@ class ReleaseCache:
                     part.unlink()
 
     def _generation(self, sequence: int, pinned: bool) -> int:
-        """What a kept file says of itself, which is not checked; a file that is damaged counts by its name."""
+        """The generation in the header of a kept file, not checked; a damaged file counts by its sequence."""
         try:
             with self._path(sequence, pinned).open("rb") as file:
                 return open_manifest(read_manifest(file)).generation
@@ -190,7 +186,7 @@ class ReleaseCache:
             return sequence
 
     def _sync_names(self) -> None:
-        """Return once the names in the folder are on disk."""
+        """Sync the folder, so that its names are on disk."""
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -247,11 +243,11 @@ def _sync(file: BinaryIO) -> None:
 
 @contextmanager
 def _folder_errors() -> Iterator[None]:
-    """What the file system refuses, as errors that name the option."""
+    """Turn errors of the file system into errors that name the option."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise StorageFull("cache_dir: its disk is full") from None
+            raise StorageFull("cache_dir: the disk of the folder is full; free some space") from None
         reason = error.strerror or type(error).__name__
         raise must_be("cache_dir", f"a folder that can be made and written ({reason})") from None

@@ -1,8 +1,15 @@
-"""Fetching a release from a source that is not trusted: what a reader demands, and every check before a bit is used."""
+"""Fetching a release from a source that is not trusted: what a reader demands, and every check before a bit is used.
+
+Age. The service writes the time into the signed header, so no one can make an old release look new; the reader's clock decides
+the rest. A clock that is behind the service's makes releases look younger, at worst of age 0, and is logged. A clock that is set
+back while the program runs does not, as the time since the release was opened is measured by one that only goes forward.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -10,14 +17,71 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset._reader.age import ReleaseAge, check_max_age, refuse_stale, tell_if_ahead
 from veilset._reader.sources import ReleaseSource
 from veilset._service.spec import Spec
 from veilset.core.encodings.interface import MemoryVector, Parameters
 from veilset.core.params import check_name
 from veilset.core.release.header import ReleaseHeader, check_chunk
 from veilset.core.release.signing import open_manifest
-from veilset.errors import NotFound, ReleaseRejected, must_be
+from veilset.errors import NotFound, ReleaseRejected, StaleRelease, must_be
+
+Clock = Callable[[], float]
+LONGEST_AGE_SECONDS = 3.2e9  # a century
+AHEAD_SECONDS = 5.0
+"""How far two clocks may differ without a warning; synchronised clocks differ by less."""
+
+_log = logging.getLogger("veilset")
+
+
+class ReleaseAge:
+    """The age of a release made at ``created_at_us`` (microseconds since 1970, UTC), from now on. Thread-safe.
+
+    wall: seconds since 1970. monotonic: seconds since any moment.
+    """
+
+    def __init__(self, created_at_us: int, wall: Clock = time.time, monotonic: Clock = time.monotonic) -> None:
+        self._created = created_at_us / 1e6
+        self._wall, self._monotonic = wall, monotonic
+        self._opened = monotonic()
+        self._when_opened = max(0.0, wall() - self._created)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds, at least 0 and at least what passed since this was made."""
+        passed = self._monotonic() - self._opened
+        return max(self._wall() - self._created, self._when_opened + passed)
+
+
+def check_max_age(max_age_seconds: float | None) -> float | None:
+    """Return it if it is None or a number of seconds above 0. Raises InvalidInput."""
+    if max_age_seconds is not None and not 0 < max_age_seconds <= LONGEST_AGE_SECONDS:
+        raise must_be("max_age_seconds", f"a number in (0, {LONGEST_AGE_SECONDS:g}]", max_age_seconds)
+    return max_age_seconds
+
+
+def refuse_stale(name: str, age_seconds: float, max_age_seconds: float | None) -> None:
+    """Raise StaleRelease if the release ``name`` is older than it may be."""
+    if max_age_seconds is not None and not age_seconds <= max_age_seconds:
+        raise StaleRelease(
+            f"release {name}: {age_seconds:.0f} s old, at most {max_age_seconds:g} s were asked for",
+            release=name,
+            age_seconds=f"{age_seconds:.0f}",
+            max_age_seconds=f"{max_age_seconds:g}",
+        )
+
+
+def tell_if_ahead(name: str, created_at_us: int, max_age_seconds: float | None, wall: Clock = time.time) -> None:
+    """Log a warning if the release ``name`` was made in the future and its age is limited: the limit then acts late."""
+    ahead = created_at_us / 1e6 - wall()
+    if max_age_seconds is not None and ahead > AHEAD_SECONDS:
+        _log.warning(
+            "veilset: warning: release %s was made %.0f s in the future by this machine's clock: that clock or the service's is "
+            "wrong, and a release may be %.0f s older than max_age_seconds before it is refused",
+            name,
+            ahead,
+            ahead,
+        )
+
 
 _PUBLIC_KEY_BYTES = 32
 _ALIKE = ("set_name", "generation", "hashing", "normalization", "privacy", "planned_increments", "removals_epsilon")
@@ -25,7 +89,7 @@ _ALIKE = ("set_name", "generation", "hashing", "normalization", "privacy", "plan
 
 
 class ChunkSource(Protocol):
-    """The part of a `ReleaseSource` that gives the bits."""
+    """The part of a `ReleaseSource` that returns the vector."""
 
     def chunk(self, sequence: int, index: int) -> bytes:
         """One chunk of the packed bits; empty if it is not there."""
@@ -35,9 +99,9 @@ class ChunkSource(Protocol):
 class Demands:
     """What a reader demands of a release; make it with `make_demands`.
 
-    set_name: None takes any. public_keys: raw keys, one of which must have signed; with none the signature shows only that
-    the release is whole. min_sequence: the oldest that will do. max_age_seconds: how old it may be; None for any age.
-    spec: what its bits have to mean; None for anything.
+    set_name: None for any. public_keys: raw keys, one of which must have signed; with none the signature shows only that
+    the release is whole. min_sequence: the lowest sequence that is accepted. max_age_seconds: how old it may be; None for any
+    age. spec: what it must have been made from; None for anything.
     """
 
     set_name: str | None
@@ -75,7 +139,7 @@ def make_demands(
     max_age_seconds: float | None = None,
     spec: Spec | None = None,
 ) -> Demands:
-    """Check and gather what a reader demands; public_keys raw or hexadecimal. Raises InvalidInput."""
+    """Check what a reader demands; public_keys: raw or hexadecimal. Raises InvalidInput."""
     if set_name is not None:
         check_name("set_name", set_name)
     if isinstance(public_keys, str | bytes):
@@ -97,17 +161,17 @@ def _public_key(value: bytes | str) -> bytes:
 def open_header(source: ReleaseSource, sequence: int, demands: Demands) -> tuple[ReleaseHeader, bytes]:
     """Header and manifest of a release, checked for signature, place, set, sequence, age and meaning.
 
-    sequence: 0 for whatever the source holds. Raises NotFound, Unavailable, ReleaseRejected, StaleRelease,
+    sequence: 0 for the one that the source holds. Raises NotFound, Unavailable, ReleaseRejected, StaleRelease,
     NotComparable.
     """
     manifest = source.manifest(sequence)
     header = open_manifest(manifest, demands.public_keys)
     if sequence not in (0, header.sequence):
         raise ReleaseRejected(
-            f"release: sequence {header.sequence}, not {sequence} as its place says", check="sequence"
+            f"release: its sequence is {header.sequence}, not {sequence} as its key says", check="sequence"
         )
     if demands.set_name not in (None, header.set_name):
-        raise ReleaseRejected(f"release: of set {header.set_name}, not {demands.set_name}", check="set_name")
+        raise ReleaseRejected(f"release: it is of the set {header.set_name}, not {demands.set_name}", check="set_name")
     refuse_older(header.set_name, header.sequence, demands.min_sequence)
     name = f"{header.set_name}/{header.sequence}"
     refuse_stale(name, ReleaseAge(header.created_at_us).seconds, demands.max_age_seconds)
@@ -118,10 +182,10 @@ def open_header(source: ReleaseSource, sequence: int, demands: Demands) -> tuple
 
 
 def refuse_older(set_name: str, sequence: int, min_sequence: int) -> None:
-    """Raise ReleaseRejected where a release is older than one that was seen."""
+    """Raise ReleaseRejected for a release that is older than one seen before."""
     if sequence < min_sequence:
         raise ReleaseRejected(
-            f"release {set_name}/{sequence}: older than {min_sequence}, which was seen", check="sequence"
+            f"release {set_name}/{sequence}: older than {min_sequence}, which was seen before", check="sequence"
         )
 
 
@@ -130,8 +194,8 @@ def fetch_generation(
 ) -> tuple[CheckedRelease, ...]:
     """A release and all earlier ones of its generation, the base first, each checked.
 
-    known: releases that need not be fetched again. Raises as `fetch_release`, and ReleaseRejected or NotFound for a part that is
-    missing or is not the one that the newest release names.
+    known: releases that need not be fetched again. Raises as `fetch_release`; ReleaseRejected or NotFound for a part that is
+    missing, or is not the one that the newest release names.
     """
     newest = _known(known, sequence) or fetch_release(source, sequence, demands)
     return with_earlier(
@@ -159,7 +223,7 @@ def open_headers(source: ReleaseSource, sequence: int, demands: Demands) -> list
 
 
 def with_earlier(newest: CheckedRelease, find: Callable[[int], CheckedRelease]) -> tuple[CheckedRelease, ...]:
-    """A release behind all earlier ones of its generation, which ``find`` gives by their sequences. Raises what it raises, and
+    """All earlier releases of a generation, found by their sequences, and then the newest. Raises what ``find`` raises, and
     ReleaseRejected for one that is not what the newest names."""
     header = newest.header
     parts: list[CheckedRelease] = []
@@ -169,15 +233,17 @@ def with_earlier(newest: CheckedRelease, find: Callable[[int], CheckedRelease]) 
             part = find(named.sequence)
         except NotFound as error:
             raise NotFound(
-                f"{name}: gone, though release {header.sequence} needs it; open the set again, or have the service reconcile "
+                f"{name} is gone, and release {header.sequence} needs it; open the set again, or restore it by veilset reconcile "
                 f"({error.message})",
                 field="sequence",
             ) from None
         own = part.header
         if hashlib.sha256(part.manifest).digest() != named.manifest_sha256 or own.earlier != header.earlier[:number]:
-            raise ReleaseRejected(f"{name}: not the one that release {header.sequence} names", check="earlier")
+            raise ReleaseRejected(f"{name}: it is not the one that release {header.sequence} names", check="earlier")
         if any(getattr(own, field) != getattr(header, field) for field in _ALIKE):
-            raise ReleaseRejected(f"{name}: of another generation than release {header.sequence}", check="generation")
+            raise ReleaseRejected(
+                f"{name}: it is of another generation than release {header.sequence}", check="generation"
+            )
         parts.append(part)
     return (*parts, newest)
 
@@ -204,7 +270,7 @@ def fetch_release(source: ReleaseSource, sequence: int, demands: Demands) -> Che
 
 
 def whole_release(header: ReleaseHeader, manifest: bytes, vector: NDArray[np.uint8]) -> CheckedRelease:
-    """A release of which header and chunks are checked. Raises ReleaseRejected where padding bits are set."""
+    """The release of a checked header and checked chunks. Raises ReleaseRejected if padding bits are set."""
     release = CheckedRelease(header, manifest, vector)
     vectors = [(header.encoding, release.main)] + ([release.tombstones] if release.tombstones is not None else [])
     for encoding, part in vectors:

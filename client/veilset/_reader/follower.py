@@ -1,33 +1,36 @@
-"""Following a set: always the newest verified release, swapped in while queries run.
+"""Following a set: always the newest verified release, replaced while queries run.
 
-A thread listens to the set's channel and looks at the pointer now and then anyway, as an announcement can be lost. A new
-release is fetched and checked whole, then takes the old one's place in a single assignment: a query sees one release or
-the other, never a mixture. While Redis is away, empty, or shows something that fails a check, the last good release goes on
-answering; how old it may become is for the caller to say. The sequence never goes back.
+A thread listens to the set's channel, and reads the pointer at intervals as well, since an announcement can be lost. A new
+release is fetched and checked whole, then replaces the old one in a single assignment: a query sees one release or the other,
+never a mixture. While Redis is away, empty, or holds something that fails a check, the last verified release answers; the
+caller decides how old it may become. The sequence never goes back.
 """
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Collection
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from veilset._reader.age import check_max_age, refuse_stale, tell_if_ahead
-from veilset._reader.fetching import make_demands
+import numpy as np
+from numpy.typing import NDArray
+
+from veilset._reader.fetching import check_max_age, make_demands, refuse_stale, tell_if_ahead
 from veilset._reader.notifications import Notifications
-from veilset._reader.questions import Questions
-from veilset._reader.reader import view_of
+from veilset._reader.reader import Found, SetReleases, view_of
 from veilset._reader.redis_url import parse_redis_url
-from veilset._reader.set_releases import Found, SetReleases
 from veilset._reader.sources import RedisSource
 from veilset._reader.view import View
 from veilset._service.spec import Spec
 from veilset._system import OneProcess, jitter
+from veilset.core.elements.normalization import Element
 from veilset.core.encodings.decoder import Rule
+from veilset.core.estimates.results import Check, Overlap
 from veilset.errors import Unavailable, VeilsetError, must_be
 
 FIRST_PAUSE = 0.5
@@ -36,13 +39,54 @@ LEAST_PAUSE = 0.05
 LONGEST_POLL_SECONDS = 86_400.0
 
 
+class Questions(ABC):
+    """The questions of a `View`, for a holder whose view is replaced by newer ones: each call reads ``view`` once and asks that.
+
+    Raises what the view raises, and what reading ``view`` raises.
+    """
+
+    @property
+    @abstractmethod
+    def view(self) -> View:
+        """The release to ask. Hold on to it where several answers must be of one release."""
+
+    def __contains__(self, element: Element) -> bool:
+        return element in self.view
+
+    def contains_many(self, elements: Iterable[Element]) -> NDArray[np.bool_]:
+        """As `View.contains_many`."""
+        return self.view.contains_many(elements)
+
+    def scores(self, elements: Iterable[Element]) -> NDArray[np.float64]:
+        """As `View.scores`."""
+        return self.view.scores(elements)
+
+    def posteriors(self, elements: Iterable[Element], prior: float) -> NDArray[np.float64]:
+        """As `View.posteriors`."""
+        return self.view.posteriors(elements, prior)
+
+    def filter(self, candidates: Any, max_false_positive_rate: float | None = None) -> Any:
+        """As `View.filter`."""
+        return self.view.filter(candidates, max_false_positive_rate)
+
+    def check(
+        self, element: Element, prior: float, cost_false_positive: float = 1.0, cost_false_negative: float = 1.0
+    ) -> Check:
+        """As `View.check`."""
+        return self.view.check(element, prior, cost_false_positive, cost_false_negative)
+
+    def overlap(self, elements: Iterable[Element], confidence: float = 0.95) -> Overlap:
+        """As `View.overlap`."""
+        return self.view.overlap(elements, confidence)
+
+
 class Follower(Questions):
     """The newest verified release of a set; made by `veilset.follow`, used as a context manager. Thread-safe.
 
     The questions are those of `View`, each asked of one release. They raise StaleRelease where it is older than
     ``max_age_seconds``.
 
-    last_error: why the last look at Redis brought nothing; None if it went well. May also be what ``on_release`` raised.
+    last_error: why the last look at Redis failed, or what ``on_release`` raised; None if neither did.
     """
 
     def __init__(
@@ -77,7 +121,7 @@ class Follower(Questions):
 
     @property
     def view(self) -> View:
-        """The newest verified release. Raises StaleRelease, and FailedPrecondition in a forked child, where no one follows."""
+        """The newest verified release. Raises StaleRelease, and FailedPrecondition in a forked child, which has no thread."""
         self._process.check("follower: made", "call veilset.follow in the child")
         view = self._view
         refuse_stale(f"{view.header.set_name}/{view.header.sequence}", view.age_seconds, self._max_age_seconds)
@@ -96,13 +140,13 @@ class Follower(Questions):
     def refresh(self) -> View:
         """Look at Redis now, and return the newest release.
 
-        Raises what made the look fail (Unavailable, NotFound, ReleaseRejected, PoorUtility …); the old release stays.
+        Raises why this failed (Unavailable, NotFound, ReleaseRejected, PoorUtility …); the old release stays.
         """
         self._refresh()
         return self.view
 
     def close(self) -> None:
-        """Stop following; the last view goes on answering. Ends what the thread waits for, so it does not take long."""
+        """Stop following; the last view still answers. Interrupts the thread's waits, so it does not take long."""
         self._stop.set()
         self._disconnect()
         self._news.interrupt()
@@ -120,7 +164,7 @@ class Follower(Questions):
     def _first(self) -> View:
         try:
             found = self._releases.find(self._url)
-        except VeilsetError as error:  # a bad release in Redis must not keep us from a good one here
+        except VeilsetError as error:  # a bad release in Redis must not hide a good one in the folder
             kept = self._releases.newest_kept()
             if kept is None:
                 raise
@@ -180,7 +224,7 @@ class Follower(Questions):
         pause = FIRST_PAUSE
         while not self._stop.is_set():
             try:
-                news.listen()  # before we look, so that nothing is announced in between unheard
+                news.listen()  # before we look, so that no announcement in between is missed
                 self._refresh()
                 pause = FIRST_PAUSE
                 news.wait(self._poll_seconds * _jitter())

@@ -14,8 +14,8 @@ from redis._parsers import _RESP2Parser
 from redis._parsers.socket import SYM_CRLF, SocketBuffer
 from redis.exceptions import InvalidResponse
 
-from veilset._reader.release_file import MAX_MANIFEST_BYTES
 from veilset.core.encodings.interface import CHUNK_BYTES
+from veilset.core.release.signing import MAX_MANIFEST_BYTES
 
 MAX_STRING_BYTES = MAX_MANIFEST_BYTES + CHUNK_BYTES
 """The longest string; what we ask for is a manifest or a chunk, and a byte more of it."""

@@ -1,10 +1,15 @@
-"""Where a reader gets releases from. A source is not trusted: the reader checks all that it returns."""
+"""Where a reader gets releases from: Redis, or a file. No source is trusted: the reader checks all that it returns.
+
+A file holds a generation: for each release, the base first, magic, manifest length, manifest, packed bits. `View.save` writes it
+and `veilset.open` reads it; a base release alone is a generation.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -12,10 +17,48 @@ from veilset._reader import redis_keys as keys
 from veilset._reader.redis_client import connect_redis
 from veilset._reader.redis_errors import transient
 from veilset._reader.redis_url import RedisUrl, parse_redis_url
-from veilset._reader.release_file import MAX_MANIFEST_BYTES, read_manifest
 from veilset.core.encodings.interface import CHUNK_BYTES
-from veilset.core.release.signing import open_manifest
+from veilset.core.release.signing import MAX_MANIFEST_BYTES, open_manifest
 from veilset.errors import NotFound, ReleaseRejected, Unavailable
+
+MAGIC = b"veilset\x01"
+
+_LENGTH_BYTES = 4
+
+
+def write_release(file: BinaryIO, manifest: bytes, chunks: Iterable[bytes]) -> None:
+    """Write magic, manifest length (4 bytes, little-endian), manifest and bits."""
+    file.write(MAGIC)
+    file.write(len(manifest).to_bytes(_LENGTH_BYTES, "little"))
+    file.write(manifest)
+    for chunk in chunks:
+        file.write(chunk)
+
+
+def save_releases(path: Path, releases: Iterable[tuple[bytes, Iterable[bytes]]]) -> None:
+    """Write manifest and chunks of each release to a temporary file and rename it, so that a reader never sees half of it."""
+    temporary = path.with_name(path.name + ".part")
+    try:
+        with temporary.open("wb") as file:
+            for manifest, chunks in releases:
+                write_release(file, manifest, chunks)
+        temporary.replace(path)
+    except OSError as error:  # of the name that the caller knows
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+
+
+def read_manifest(file: BinaryIO) -> bytes:
+    """The manifest at this place of an open release file, which is left where the vector begins. Raises ReleaseRejected."""
+    if file.read(len(MAGIC)) != MAGIC:
+        raise ReleaseRejected("file: not a veilset release", check="format")
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    if not 0 < length <= MAX_MANIFEST_BYTES:
+        raise ReleaseRejected("file: manifest length out of range", check="format")
+    manifest = file.read(length)
+    if len(manifest) != length:
+        raise ReleaseRejected("file: cut off in the manifest", check="format")
+    return manifest
+
 
 MAX_POINTER_BYTES = 18
 """One more is read, so a pointer has at most 19 digits."""
@@ -34,7 +77,7 @@ class ReleaseSource(Protocol):
         """One chunk of the packed bits; empty if it is not there. Raises Unavailable."""
 
     def close(self) -> None:
-        """Let go of the connection or file."""
+        """Close the connection or file."""
 
 
 class RedisSource:
@@ -48,30 +91,30 @@ class RedisSource:
         self._closed = threading.Event()
 
     def latest(self) -> int:
-        """Where the pointer points."""
+        """As `ReleaseSource.latest`: the sequence in the set's pointer."""
         value = self._get(keys.latest(self._set_name), MAX_POINTER_BYTES)
         if not value.isdigit() or not int(value):
-            raise NotFound(f"set {self._set_name}: no release in this Redis", field="set_name")
+            raise NotFound(f"set {self._set_name} has no release in this Redis", field="set_name")
         return int(value)
 
     def manifest(self, sequence: int) -> bytes:
-        """The signed header."""
+        """As `ReleaseSource.manifest`."""
         value = self._get(keys.manifest(self._set_name, sequence), MAX_MANIFEST_BYTES)
         if not value:
-            raise NotFound(f"release {self._set_name}/{sequence}: not in this Redis", field="sequence")
+            raise NotFound(f"release {self._set_name}/{sequence} is not in this Redis", field="sequence")
         return value
 
     def chunk(self, sequence: int, index: int) -> bytes:
-        """One chunk; a release may expire while it is read."""
+        """As `ReleaseSource.chunk`; a release may expire while it is read."""
         return self._get(keys.chunk(self._set_name, sequence, index), CHUNK_BYTES)
 
     def close(self) -> None:
-        """Close the connection; a read that another thread waits for ends now, and further ones raise Unavailable."""
+        """Close the connection; a read in another thread ends now, and later ones raise Unavailable."""
         self._closed.set()
         self._client.close()
 
     def _get(self, key: str, most: int) -> bytes:
-        """The value, or the first ``most`` bytes of it and one more: a store is not trusted to keep to lengths."""
+        """The value, cut to ``most`` + 1 bytes, as the store may hold one of any length."""
         if self._closed.is_set():
             raise Unavailable("Redis: this connection was closed", kind="CLOSED")
         try:
@@ -109,31 +152,31 @@ class FileSource:
             self._file.seek(header.vector_bytes, os.SEEK_CUR)
 
     def start(self, sequence: int) -> int:
-        """Where a release's bits begin, in bytes; 0 for the newest."""
+        """Where the vector of a release begins in the file, in bytes. sequence: 0 for the newest."""
         return self._release(sequence)[1]
 
     def _release(self, sequence: int) -> tuple[bytes, int, int]:
         found = self._releases.get(sequence or self._newest)
         if found is None:
-            raise NotFound(f"release {sequence}: not in this file, which ends with {self._newest}", field="sequence")
+            raise NotFound(f"release {sequence} is not in this file, which ends with {self._newest}", field="sequence")
         return found
 
     def latest(self) -> int:
-        """Sequence of the newest release."""
+        """As `ReleaseSource.latest`."""
         return self._newest
 
     def manifest(self, sequence: int) -> bytes:
-        """The signed header; 0 for the newest."""
+        """As `ReleaseSource.manifest`; 0 for the newest."""
         return self._release(sequence)[0]
 
     def chunk(self, sequence: int, index: int) -> bytes:
-        """One chunk; shorter than it should be where the file is cut off."""
+        """As `ReleaseSource.chunk`; shorter than it should be if the file is cut off."""
         _, start, length = self._release(sequence)
         self._file.seek(start + index * CHUNK_BYTES)
         return self._file.read(min(CHUNK_BYTES, length - index * CHUNK_BYTES))
 
     def close(self) -> None:
-        """Close the file."""
+        """As `ReleaseSource.close`."""
         self._file.close()
 
 

@@ -1,4 +1,4 @@
-"""A checked generation in memory: what it answers, without telling anyone what was asked."""
+"""A checked generation in memory: it answers without showing anyone what was asked."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from numpy.typing import NDArray
 
 from veilset._input import columns
 from veilset._input.digests import DistinctDigests, digest_batch, digest_batches
-from veilset._reader.age import ReleaseAge
-from veilset._reader.answers import Answers
-from veilset._reader.fetching import CheckedRelease
-from veilset._reader.release_file import save_releases
+from veilset._reader.answers import Answers, decoder_of, generation_vectors, read_all
+from veilset._reader.fetching import CheckedRelease, ReleaseAge
+from veilset._reader.sources import save_releases
 from veilset.core.elements.hashing import check_key, digest_one
 from veilset.core.elements.normalization import Element, normalize
-from veilset.core.encodings.decoder import Decoder, Law, Rule, posteriors
-from veilset.core.encodings.generation import GenerationDecoder, generation_overlap, make_generation_decoder
-from veilset.core.encodings.interface import MemoryVector, Parameters, Readings, Vector
+from veilset.core.encodings.decoder import Decoder, Rule, posteriors
+from veilset.core.encodings.generation import GenerationDecoder, generation_overlap
+from veilset.core.encodings.interface import Readings
 from veilset.core.estimates.intervals import check_confidence
 from veilset.core.estimates.releases import check_comparable, name_of, size_from_count, total_size
 from veilset.core.estimates.results import Check, Comparison, Overlap, SizeEstimate, decide
 from veilset.core.params import MAX_ELEMENT_BYTES, Normalization
-from veilset.core.privacy.limits import true_positive_limit
 from veilset.core.privacy.statement import Statement, make_statement
-from veilset.core.release.header import ReleaseHeader, split_chunks
-from veilset.errors import InvalidInput, PoorUtility, Unsupported, VeilsetError
+from veilset.core.release.header import split_chunks
+from veilset.errors import InvalidInput, Unsupported, VeilsetError
 
 BATCH = columns.BATCH
 
@@ -38,9 +36,9 @@ Candidate = TypeVar("Candidate", str, bytes, str | bytes)
 class View(Answers):
     """A checked base release and its increments in memory. Immutable and thread-safe.
 
-    parts: the releases, the base first; most sets have no increments, and so one. header: what the newest says of itself.
-    decoder: which readings are taken for members', and the predicted error rates of the answers below.
-    offline: why Redis could not be asked, where the release is the newest of those kept here; else None.
+    parts: the releases, the base first; one without increments. header: of the newest release.
+    decoder: which readings are accepted as members', and the predicted error rates of the answers below.
+    offline: why Redis could not be asked, if the release is the newest of the cache folder instead; else None.
 
     Elements come as any collection: a list, an iterator, a numpy array, a pandas or polars Series, an Arrow array. Answers
     are in their order. A null among them is refused, with its position.
@@ -60,7 +58,7 @@ class View(Answers):
         self._plain = header.normalization is Normalization.NONE
 
     def __contains__(self, element: Element) -> bool:
-        """Whether one element is taken for a member; several times as fast as `contains_many` of one."""
+        """Whether one element is answered yes; several times as fast as `contains_many` of one."""
         header = self.header
         try:
             if self._plain and type(element) is str:
@@ -108,11 +106,10 @@ class View(Answers):
     ) -> list[Candidate]: ...
 
     def filter(self, candidates: Any, max_false_positive_rate: float | None = None) -> Any:
-        """The candidates that are not taken for members, in their order: what an exclusion list leaves over.
+        """The candidates that are answered no, in their order: what an exclusion list leaves.
 
-        candidates: a column or array (numpy, pandas, polars, Arrow), which comes back as one, or any other collection, which
-        comes back as a list.
-        max_false_positive_rate: for this call, at most this share of the candidates that are not in the set is lost;
+        candidates: a column or array (numpy, pandas, polars, Arrow), returned as one; any other collection is returned as a list.
+        max_false_positive_rate: at most this share of the candidates that are not in the set is lost in this call;
         default: the view's own threshold. The mask of what is lost is `contains_many`. Raises as `deciding` does.
         """
         lost = self._deciding(max_false_positive_rate)
@@ -148,9 +145,9 @@ class View(Answers):
     ) -> Check:
         """Posterior and cheapest decision about one element, such as an account that logs in anonymously.
 
-        prior: probability that it is in the set before its bits are read, in [0, 1]. The costs are those of treating a
-        non-member as a member and a member as a non-member, in any one unit; see `core.estimates.results.decide`. The
-        view's own decision plays no part. Raises InvalidInput.
+        prior: probability, before asking, that it is in the set, in [0, 1]. The costs are those of treating a non-member as a
+        member and a member as a non-member, in any common unit; see `core.estimates.results.decide`. The view's own threshold
+        plays no part. Raises InvalidInput.
         """
         readings = next(self._read([element]))
         posterior = float(self.decoder.posteriors(readings, prior)[0])
@@ -160,8 +157,8 @@ class View(Answers):
     def overlap(self, elements: Iterable[Element], confidence: float = 0.95) -> Overlap:
         """How many of an own list's elements are in the set, with an interval; repetitions in the list count once.
 
-        Any iterable will do: memory stays bounded, beyond a million elements with the help of temporary files that hold
-        digests (`veilset._input.digests`). Raises InvalidInput.
+        elements: any iterable; memory is bounded, with temporary files of digests for more than a million elements
+        (`veilset._input.digests`). Raises InvalidInput.
         """
         check_confidence(confidence)
         with DistinctDigests() as distinct:
@@ -224,11 +221,11 @@ class View(Answers):
 
     @property
     def statement(self) -> Statement:
-        """What the release promises: print it, or read its fields."""
+        """The privacy statement of the release: print it, or read its fields."""
         return make_statement(self.header)
 
     def size(self, confidence: float = 0.95) -> SizeEstimate:
-        """How many distinct elements the release stands for, from its bought count if it has one, else from its bits.
+        """How many distinct elements the set of the release has, from its bought count if it has one, else from its bits.
 
         With increments: the sum over their vectors, less those of removed elements. Raises Unsupported where the encoding does
         not show it.
@@ -272,37 +269,3 @@ def make_view(parts: Sequence[CheckedRelease], key: bytes | None, **decision: An
     key = check_key(header.hashing, key, f"{header.set_name}/{header.sequence}")
     laws = [encoding.law(vector) for encoding, vector in generation_vectors(parts)]
     return View(tuple(parts), decoder_of([part.header for part in parts], laws, **decision), key)
-
-
-def generation_vectors(parts: Sequence[CheckedRelease]) -> list[tuple[Parameters, MemoryVector]]:
-    """The vectors of a generation in the order of its readings: those of all releases, then those of removed elements."""
-    removed = [part.tombstones for part in parts]
-    return [(part.header.encoding, part.main) for part in parts] + [found for found in removed if found is not None]
-
-
-def read_all(vectors: Sequence[tuple[Parameters, Vector]], hashed: NDArray[np.uint64]) -> Readings:
-    """The readings of digests (n,) in each vector: (n,) for one vector, else (n, vectors)."""
-    if len(vectors) == 1:
-        ((encoding, vector),) = vectors
-        return encoding.read(vector, hashed)
-    return np.stack([encoding.read(vector, hashed).astype(np.int64) for encoding, vector in vectors], axis=1)
-
-
-def decoder_of(headers: Sequence[ReleaseHeader], laws: Sequence[Law], **decision: Any) -> Decoder:
-    """`make_generation_decoder` for the releases of a generation; a refusal names the newest, and what no release under its
-    promise could do. laws: as `generation_vectors`."""
-    header = headers[-1]
-    capacities = [part.capacity for part in headers]
-    try:
-        return make_generation_decoder(laws[: len(headers)], laws[len(headers) :], capacities, **decision)
-    except PoorUtility as refused:
-        message, details = refused.message.replace("this release", name_of(header)), dict(refused.details)
-        limit = decision.get("max_false_positive_rate")
-        if limit is not None:
-            privacy = header.privacy
-            most = float(true_positive_limit(privacy.epsilon, privacy.delta, limit))
-            details["true_positive_limit"] = f"{most:.4g}"
-            message += (
-                f". At epsilon {privacy.epsilon:g} no release of any size finds more than {most:.3%} of the members so"
-            )
-        raise PoorUtility(message, **details) from None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from veilset._reader.age import iso_time
 from veilset._reader.view import View
+from veilset._system import iso_time
 from veilset.core.estimates.answer_curves import operating_points, posterior_rows
 from veilset.core.estimates.intervals import finite_or_none
 from veilset.core.privacy.budget import NANO

@@ -20,7 +20,7 @@ from pathlib import Path
 from string import Template
 
 from veilset._reader.fetching import CheckedRelease
-from veilset._reader.release_file import write_release
+from veilset._reader.sources import write_release
 from veilset._reader.view import View
 from veilset._report.facts import describe_part
 from veilset.core.release.signing import valid_signers

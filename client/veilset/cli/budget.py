@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from veilset._reader.age import iso_time
 from veilset._service.records import Budget
+from veilset._system import iso_time
 from veilset.cli import options
 from veilset.cli.output import emit, escape, lines
 from veilset.cli.server import Server

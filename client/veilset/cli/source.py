@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from veilset._reader.follower import Follower, follow
-from veilset._reader.reader import View, open_view
+from veilset._reader.reader import open_view
 from veilset._reader.remote_view import RemoteView, remote
 from veilset._reader.sources import is_url
+from veilset._reader.view import View
 from veilset._service.spec import Spec
 from veilset.cli.options import (
     key_file,

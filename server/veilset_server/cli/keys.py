@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from veilset._reader.age import iso_time
+from veilset._system import iso_time
 from veilset.cli import options
 from veilset.cli.output import emit
 from veilset_server.cli.shared import parse_duration, state_folder

@@ -15,8 +15,8 @@ from veilset._reader import redis_keys as keys
 from veilset._reader.redis_client import RedisClient, connect_redis
 from veilset._reader.redis_errors import refused_command, transient
 from veilset._reader.redis_url import parse_redis_url
-from veilset._reader.release_file import MAX_MANIFEST_BYTES
 from veilset.core.encodings.interface import CHUNK_BYTES
+from veilset.core.release.signing import MAX_MANIFEST_BYTES
 from veilset.errors import NotFound, Unavailable, must_be
 
 MAX_DIGITS = 19

@@ -15,6 +15,7 @@ from veilset.v1 import release_pb2 as pb
 
 CONTEXT = b"veilset-release-v1\0"
 MAX_SIGNATURES = 8
+MAX_MANIFEST_BYTES = 6 << 20  # 2^40 bits have 2^17 chunks of 34 bytes each in the header
 
 
 def key_id(public_key: bytes) -> str:
