@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+import subprocess
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.corpus import addresses
-from benchmarks.rows import Family, Measured, MissingSome, Row, Run, at_least
+from benchmarks.rows import Family, Measured, MissingSome, Ratio, Row, Run, at_least
 from benchmarks.stopwatch import Work, take_turns
-from harness.releases import release_view
+from harness.javascript import reader_in
+from harness.releases import PUBLIC_KEY, linear_parameters, release_bytes, release_view
 from harness.shapes import FilterParameters
 from veilset.core import compiled
 
@@ -34,11 +40,51 @@ def measure(run: Run) -> Measured:
     timings = take_turns(work, run.repeats)
     note = f"{count / timings.median('ours') / 1e6:.1f} M strings/s"
     found = {f"ask/{peer}": timings.times_faster("ours", peer, note=note) for peer in _PEERS if peer in work}
+    try:
+        found |= _in_node(run, members, asked)
+    except FileNotFoundError as missing:
+        absent.append(str(missing))
     if absent:
         raise MissingSome(found, "; ".join(absent))
     return found
 
 
+def _in_node(run: Run, members: list[str], asked: list[str]) -> Measured:
+    """Millions of elements in a second of the processor's time, by the JavaScript reader."""
+    shapes = {"bloom": None, "linear": linear_parameters(len(members), 3.0)}
+    found = {}
+    with TemporaryDirectory() as name:
+        folder = reader_in(Path(name))
+        (folder / "ask.mjs").write_text(_NODE)
+        for encoding, parameters in shapes.items():
+            shape = FilterParameters(39 * len(members), 1)
+            (folder / "release").write_bytes(release_bytes(members, shape, 3.0, encoding=parameters))
+            command = ["node", "ask.mjs", PUBLIC_KEY.hex(), str(max(3, run.repeats))]
+            done = subprocess.run(
+                command, cwd=folder, input="\n".join(asked), capture_output=True, text=True, check=True
+            )
+            rates = [len(asked) / microseconds for microseconds in json.loads(done.stdout)]
+            middle = statistics.median(rates)
+            texts = (f"{len(asked) / middle / 1e6:.2f} s", "")
+            found[f"ask/node-{encoding}"] = Ratio(middle, min(rates), max(rates), len(rates), *texts)
+    return found
+
+
+_NODE = """
+import { readFileSync } from "node:fs";
+import { openRelease } from "./index.js";
+
+const [key, repeats] = process.argv.slice(2);
+const asked = readFileSync(0, "utf-8").split("\\n");
+const release = openRelease(readFileSync("release"), { publicKeys: [key] });
+const taken = Array.from({ length: Number(repeats) }, () => {
+  const start = process.cpuUsage();
+  release.hasMany(asked);
+  const { user, system } = process.cpuUsage(start);
+  return user + system;
+});
+console.log(JSON.stringify(taken));
+"""
 Asking = Callable[[list[str]], object]
 
 
@@ -77,6 +123,8 @@ FAMILY = Family(
         Row("ask/rbloom", "contains_many over 10^6 strings", "rbloom, `in` in a loop", at_least(1)),
         Row("ask/fastbloom", "contains_many over 10^6 strings", "fastbloom-rs contains_str_batch", at_least(0.5)),
         Row("ask/pybloomfilter", "contains_many over 10^6 strings", "pybloomfiltermmap3, `in` in a loop", at_least(1)),
+        Row("ask/node-bloom", "hasMany in Node, bloom, processor time", "", at_least(1, " M/s")),
+        Row("ask/node-linear", "hasMany in Node, linear, processor time", "", at_least(1, " M/s")),
     ),
     measure,
     {"rbloom": "rbloom", "fastbloom-rs": "fastbloom_rs", "pybloomfiltermmap3": "pybloomfilter"},

@@ -9,7 +9,6 @@ import random
 import re
 import shutil
 import subprocess
-import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 
 import veilset
 from harness.forged_releases import hostile_releases
+from harness.javascript import SOURCES, reader_in
 from harness.releases import PUBLIC_KEY, generation, linear_parameters, release_bytes
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import key_check
@@ -29,7 +29,6 @@ from veilset.core.params import HashScheme, Normalization
 from veilset.errors import InvalidInput
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "client" / "js"
 VECTORS = ROOT / "tests" / "vectors"
 KEY = b"a secret of sixteen bytes or more"
 QUESTIONS = {"bloom": 100_000, "linear": 100_000}
@@ -38,28 +37,22 @@ Call = Callable[[str, Sequence[dict[str, Any]]], list[Any]]
 
 
 @pytest.fixture(scope="module")
-def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
-    """Call a function of calls.mjs once for each set of arguments. The dependencies are installed beside the virtual
-    environment when package.json changes; the reader is copied, so that nothing is written into the sources."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        reason = "node and npm are not installed"
-        pytest.fail(reason) if os.environ.get("VEILSET_TEST_REQUIRE_NODE") else pytest.skip(reason)
-    cache, package = Path(sys.prefix) / "js", (SOURCES / "package.json").read_text()
-    stamp = cache / "installed.json"
-    if not stamp.is_file() or stamp.read_text() != package:
-        cache.mkdir(exist_ok=True)
-        (cache / "package.json").write_text(package)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
-        done = subprocess.run(command, cwd=cache, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        stamp.write_text(package)
-    folder = tmp_path_factory.mktemp("reader")
-    for source in (*SOURCES.glob("*.js*"), Path(__file__).with_name("calls.mjs")):
-        shutil.copy(source, folder)
-    (folder / "node_modules").symlink_to(cache / "node_modules")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the reader and its dependencies."""
+    try:
+        return reader_in(tmp_path_factory.mktemp("reader"))
+    except FileNotFoundError as missing:
+        reason = str(missing)
+        return pytest.fail(reason) if os.environ.get("VEILSET_TEST_REQUIRE_NODE") else pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def call(reader: Path) -> Call:
+    """Call a function of calls.mjs once for each set of arguments."""
+    shutil.copy(Path(__file__).with_name("calls.mjs"), reader)
 
     def run(name: str, given: Sequence[dict[str, Any]]) -> list[Any]:
-        command = ["node", str(folder / "calls.mjs")]
+        command = ["node", str(reader / "calls.mjs")]
         asked = json.dumps([[name, arguments] for arguments in given])
         done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -260,33 +253,23 @@ def test_wrong_keys_and_demands_are_refused(call: Call) -> None:
     assert seen[2].startswith("InvalidInput: secret: is needed to ask")
 
 
-@pytest.mark.usefixtures("call")
-def test_the_pages_reader_is_made_of_these_sources(tmp_path: Path) -> None:
+def test_the_pages_reader_is_made_of_these_sources(reader: Path) -> None:
     """Else: cd client/js, npm install, npm run bundle. It holds nothing that could send what is asked."""
-    for source in SOURCES.glob("*js*"):
-        shutil.copy(source, tmp_path)
-    (tmp_path / "node_modules").symlink_to(Path(sys.prefix) / "js" / "node_modules")
-    (made := tmp_path / "made").mkdir()
-    subprocess.run(["node", "bundle.mjs", str(made)], cwd=tmp_path, check=True)
-    shipped = ROOT / "client" / "veilset" / "_report" / "site"
+    (made := reader / "made").mkdir()
+    subprocess.run(["node", "bundle.mjs", str(made)], cwd=reader, check=True)
     for name in ("reader.js", "LICENSES.txt"):
-        assert (made / name).read_bytes() == (shipped / name).read_bytes()
-    assert not re.search(
-        r"\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|importScripts|\beval\(", (made / "reader.js").read_text()
-    )
+        assert (made / name).read_bytes() == (ROOT / "client" / "veilset" / "_report" / "site" / name).read_bytes()
+    sending = r"\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|importScripts|\beval\("
+    assert not re.search(sending, (made / "reader.js").read_text())
 
 
-@pytest.mark.usefixtures("call")
-def test_types_name_what_the_reader_has(tmp_path: Path) -> None:
+def test_types_name_what_the_reader_has(reader: Path) -> None:
     """Every export, and every member of a release."""
     script = (
         "import * as reader from 'veilset';"
         "console.log(JSON.stringify([Object.keys(reader), Object.getOwnPropertyNames(reader.Release.prototype)]))"
     )
-    for source in SOURCES.glob("*.js*"):
-        shutil.copy(source, tmp_path)
-    (tmp_path / "node_modules").symlink_to(Path(sys.prefix) / "js" / "node_modules")
-    done = subprocess.run(["node", "--input-type=module", "-e", script], cwd=tmp_path, capture_output=True, check=True)
+    done = subprocess.run(["node", "--input-type=module", "-e", script], cwd=reader, capture_output=True, check=True)
     exports, members = json.loads(done.stdout)
     types = (SOURCES / "index.d.ts").read_text()
     assert set(exports) == set(re.findall(r"^export (?:class|function) (\w+)", types, re.MULTILINE))
