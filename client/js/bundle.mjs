@@ -24,4 +24,4 @@ const texts = [...packages].sort().map((name) => {
   const license = readdirSync(home).find((file) => /^licen[sc]e/i.test(file));
   return `${name} ${version}\n\n${readFileSync(join(home, license), "utf-8").trim()}\n`;
 });
-writeFileSync(join(folder, "LICENSES.txt"), `reader.js holds these packages:\n\n${texts.join("\n")}`);
+writeFileSync(join(folder, "LICENSES.txt"), `reader.js holds these packages. The table of tr46 is made from data of Unicode, Inc. (https://www.unicode.org/license.txt).\n\n${texts.join("\n")}`);

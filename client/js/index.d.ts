@@ -78,6 +78,8 @@ export class Release {
   readonly header: Header;
   /** Whether all vectors hold too much to show anything; then all scores are 0. */
   readonly saturated: boolean;
+  /** The increments, by their number in the generation, that hold too much and are left out of the answers; the base has 0. */
+  readonly saturatedParts: number[];
   /** How often a member is answered yes, in [0, 1]. */
   readonly truePositiveRate: number;
   /** How often an element that is not in the set is answered yes, in [0, 1]. */

@@ -179,6 +179,11 @@ export class Release {
     return this.#parts.every((part) => part.law.saturated);
   }
 
+  /** The increments, by their number in the generation, that hold too much and are left out of the answers; the base has 0. */
+  get saturatedParts() {
+    return this.#parts.flatMap((part, number) => (part.law.saturated ? [number] : []));
+  }
+
   /**
    * Whether an element is taken for a member: whether any release says so, and no vector of removed elements does.
    *

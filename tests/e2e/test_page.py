@@ -135,7 +135,7 @@ def releases() -> dict[str, tuple[bytes, bytes | None, list[str]]]:
     return {
         "bloom": (release_bytes(members, shape, 4.0, normalization=Normalization.EMAIL), None, PEOPLE),
         "linear and keyed": (linear_release(members, shape=keyed, key=KEY), KEY, PEOPLE),
-        "generation": (b"".join(generation("linear", texts[:300])), None, texts[100:]),
+        "generation": (b"".join(generation("linear", texts[:300], crowded=2)), None, texts[100:]),
     }
 
 
@@ -154,6 +154,9 @@ def test_answers_are_those_of_python(site: Site, visit: Callable[..., Page], tmp
             page.set_input_files("#secret-file", tmp_path / "own.secret")
             expect(page.locator("#notice")).to_contain_text(outcome)
         expect(page.locator("#secret-state")).to_have_text("The secret fits.")
+    crowded = "Increment 2 holds more than it was made for" if len(view.parts) > 1 else ""
+    assert view.decoder.saturated_parts == ((2,) if crowded else ())
+    expect(page.locator("#notice")).to_contain_text(crowded)
     page.fill("#prior", "5")
     invalid = ["not an address"] if view.header.normalization is Normalization.EMAIL else []
     ask(page, texts + invalid)
@@ -238,6 +241,8 @@ def test_increments_are_picked_up(site: Site, visit: Callable[..., Page]) -> Non
     parts = generation("linear", texts)
     site.write(b"".join(parts[:2]))
     page = visit()
+    page.clock.install()
+    page.reload()
     ask(page, texts)
     written = site.write(b"".join(parts))
     assert [file.partition("/")[0] for file in written] == ["releases", "releases", "releases.json"]
@@ -262,10 +267,12 @@ def test_increments_are_picked_up(site: Site, visit: Callable[..., Page]) -> Non
     expect(page.locator("#release")).to_contain_text("the newest there is")
     assert site.write(linear_release(PEOPLE, sequence=5))[0].startswith("releases/5-")
     assert len(list((site.folder / "releases").iterdir())) == 5  # those before stay, for pages that are loading them
-    page.click("#look")
+    page.clock.fast_forward("05:01")
     expect(page.locator("#release")).to_contain_text("Release 5")
+    (foreign := site.folder / "releases" / "mine.veilset").write_bytes(b"mine")
     site.write(linear_release(PEOPLE, sequence=6))
-    assert len(list((site.folder / "releases").iterdir())) == 2
+    assert len(list((site.folder / "releases").iterdir())) == 3
+    assert foreign.read_bytes() == b"mine"
     site.write(linear_release(PEOPLE, sequence=3))
     page.click("#look")
     expect(page.locator("#notice")).to_contain_text("is older than 5")
@@ -425,7 +432,7 @@ def contrast(one: str, other: str) -> float:
 def test_the_command_writes_the_folder(
     veilset_here: Callable[..., Finished], site: Site, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
-    """Once; what stands there already is left alone, and other pages too. Without a key the page says that nobody vouches."""
+    """Once; what stands there already is left alone, and other pages too. Without a key the page says so."""
     (release := tmp_path / "members.veilset").write_bytes(linear_release(PEOPLE))
     command = ("page", "members", "--release", release, "--out")
     first = veilset_here(*command, site.folder, "--public-key", PUBLIC_KEY.hex(), "--json").json()

@@ -66,8 +66,11 @@ def release_bytes(
     return file.getvalue()
 
 
-def generation(encoding: str, elements: Sequence[str], increments: int = 3) -> list[bytes]:
-    """Release files of a base of the first elements and of increments of the others, each with a tenth of the base removed."""
+def generation(encoding: str, elements: Sequence[str], increments: int = 3, crowded: int | None = None) -> list[bytes]:
+    """Release files of a base of the first elements and of increments of the others, each with a tenth of the base removed.
+
+    crowded: the number of one that holds ten times as much as it is made for.
+    """
     privacy = PrivacyParameters(6.0, 0.0, Adjacency.ADD_REMOVE, Calibration.WORST_CASE)
     hashing, each = HashParameters(seed=7), len(elements) // (increments + 1)
     family = find_encoding(encoding)
@@ -75,7 +78,8 @@ def generation(encoding: str, elements: Sequence[str], increments: int = 3) -> l
     files: list[bytes] = []
     earlier: list[EarlierPart] = []
     for number in range(increments + 1):
-        own = elements[number * each : (number + 1) * each]
+        own = list(elements[number * each : (number + 1) * each])
+        own += [f"crowd{place}" for place in range(9 * each)] if number == crowded else []
         gone = elements[(number - 1) * each // 10 : number * each // 10] if number else []
         vectors = [(made, own), *([(made, gone)] if number else [])]
         packed = b"".join(

@@ -174,7 +174,7 @@ def test_random_questions_are_answered_as_in_python(call: Call, tmp_path: Path, 
     assert found["has"] == [bool(member) for member in found["members"][:100]]
     np.testing.assert_allclose(found["scores"], view.scores(texts), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found["posteriors"], view.posteriors(texts, 0.01), rtol=1e-9)
-    np.testing.assert_array_equal(found["together"], found["members"] + found["scores"])
+    assert found["answers"] == [found["members"][:100], found["scores"][:100]]
     rates = [view.decoder.true_positive_rate, view.decoder.false_positive_rate]
     np.testing.assert_allclose(found["rates"], rates, rtol=1e-9, atol=1e-15)
     assert found["saturated"] == view.decoder.saturated
@@ -193,7 +193,7 @@ def test_generations_are_answered_as_in_python(call: Call, tmp_path: Path, encod
     asked = {"publicKeys": [PUBLIC_KEY.hex()], "secret": ""}
     (found,) = call("ask", [{**asked, "path": str(path), "texts": texts, "prior": 0.01}])
     view = veilset.open(data)
-    assert (len(view.parts), found["sequence"]) == (4, 4)
+    assert (len(view.parts), found["sequence"], found["saturatedParts"]) == (4, 4, [])
     assert found["members"] == view.contains_many(texts).astype(int).tolist()
     assert found["has"] == [bool(member) for member in found["members"][:100]]
     np.testing.assert_allclose(found["scores"], view.scores(texts), rtol=1e-10, atol=1e-10)

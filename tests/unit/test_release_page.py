@@ -204,6 +204,16 @@ def test_the_curves_are_the_decoders() -> None:
     assert half.after_yes == pytest.approx(expected)
 
 
+def test_the_limit_is_drawn_upon_the_curve_that_touches_it() -> None:
+    """A thinner line of dashes, over every test of a release and over its answers."""
+    style = release_page(VIEW, pinned=False)
+    width = float(re.findall(r"curve\.series-1, \.curve\.series-2 \{ stroke-width: (\d+)", style)[0])
+    assert width > 2 * float(re.findall(r"\.curve \{ fill: none; stroke-width: ([\d.]+)", style)[0]) > 0
+    for chart in re.findall(r"<svg.*?</svg>", style, re.DOTALL):
+        drawn = re.findall(r'class="curve ([a-z0-9-]+)"', chart)
+        assert drawn.index("limit") > max(place for place, name in enumerate(drawn) if name.startswith("series"))
+
+
 def test_a_bought_count_is_on_the_page() -> None:
     """With the law of its noise."""
     header = replace(VIEW.header, count=NoisyCount(10_000, "laplace", 4.5, 1, 1.0, 0.0))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict
@@ -27,6 +28,7 @@ from veilset.core.release.signing import valid_signers
 from veilset.errors import InvalidInput
 
 INDEX = "releases.json"
+_OWN_NAME = re.compile(r"[0-9]+-[0-9a-f]{16}\.veilset")
 
 
 def write_site(view: View, folder: Path, public_keys: Collection[str] = ()) -> list[str]:
@@ -60,8 +62,8 @@ def write_site(view: View, folder: Path, public_keys: Collection[str] = ()) -> l
     contents |= {file: source.joinpath(file).read_bytes() for file in ("reader.js", "page.js", "LICENSES.txt")}
     contents[INDEX] = json.dumps(index, indent=1).encode()
     written += [file for file, content in contents.items() if _write(folder / file, content)]
-    for path in (folder / "releases").glob("*.veilset"):
-        if f"releases/{path.name}" not in named:
+    for path in (folder / "releases").iterdir():
+        if _OWN_NAME.fullmatch(path.name) and f"releases/{path.name}" not in named:
             path.unlink()
     return written
 

@@ -98,18 +98,24 @@ function look() {
   loading = loading.then(async () => {
     try {
       const newer = await load();
-      notice(release?.saturated ? "This release holds more than it was made for: all answers are no." : "");
+      notice(warning());
       if (newer) {
         showRelease();
         if (asked) ask(asked);
       }
-      at("release").textContent = !release ? "" : `Release ${release.header.sequence} of ${time(Number(release.header.createdAtUs / 1000n))}, ${newer ? "checked" : "the newest there is"}.`;
+      at("release").textContent = `Release ${release.header.sequence} of ${time(Number(release.header.createdAtUs / 1000n))}, ${newer ? "checked" : "the newest there is"}.`;
     } catch (error) {
       const kept = release ? ` Answers are still those of release ${release.header.sequence}.` : " There are no answers without it.";
       notice(`This release cannot be used: ${error.message}.${kept}`);
     }
   });
   return loading;
+}
+
+function warning() {
+  if (release.saturated) return "This release holds more than it was made for: all answers are no.";
+  const left = release.saturatedParts.map((number) => `Increment ${number} holds more than it was made for, and is left out of the answers.`);
+  return left.join(" ");
 }
 
 const time = (milliseconds) => `${new Date(milliseconds).toISOString().replace("T", " ").slice(0, 16)} UTC`;
