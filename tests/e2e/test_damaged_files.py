@@ -53,7 +53,7 @@ def test_a_published_release_that_cannot_be_restored(
         told = veilset_here("reconcile", "--json", settings=settings)
         assert told.code == 1
         assert told.out == '{"checked": 1, "restored_keys": 0, "unrestorable": [{"set": "s", "sequence": 1}]}\n'
-        assert told.err.startswith("veilset: s/1: cannot be restored")
+        assert told.err.startswith("veilset: s/1 cannot be restored")
         (refused,) = {record["file"] for record in measured.log_records() if record["event"] == "cannot restore"}
         assert refused == "artefacts/1-1.noisy"
         for request_id in ("2", "3"):
@@ -78,7 +78,7 @@ def test_a_pending_release_that_is_lost(
     wait_until(lambda: value(scrape(measured.metrics), "veilset_releases_lost_total") == 1)
     repeated = veilset_here(*publish, settings=settings)
     assert (repeated.code, repeated.out.splitlines()[0]) == (1, "s/1 lost")
-    assert repeated.err.startswith("veilset: s/1: lost")
+    assert repeated.err.startswith("veilset: s/1 is lost")
     (lost,) = [record for record in measured.log_records() if record["event"] == "release lost"]
     assert lost["file"] == "artefacts/1-1.noisy"
     again = veilset_here("publish", "s", "--request-id", "r2", settings=settings)

@@ -53,7 +53,7 @@ def test_a_cache_answers_while_redis_is_away(
     assert (away.code, away.out) == (0, online.out)
     assert away.err.startswith(
         f"veilset: warning: Redis: unavailable (ConnectionError) at {parse_redis_url(NOBODY).place}; "
-        f"answering from the kept release "
+        f"answering from the cached release "
     )
     assert f"{set_name}/1, " in away.err
     both = [
@@ -61,7 +61,7 @@ def test_a_cache_answers_while_redis_is_away(
         for url in (valkey_url, NOBODY)
     ]
     assert both[0].json() == both[1].json()
-    assert "kept release" in both[1].err
+    assert "cached release" in both[1].err
     assert "unavailable" in veilset_here("query", set_name, "a", "--redis", NOBODY).complaint()
     put(valkey_url, set_name, 2)
     veilset_here("query", set_name, "a", "--redis", valkey_url, "--cache-dir", folder)

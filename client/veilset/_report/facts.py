@@ -1,4 +1,4 @@
-"""All that can be told of a release, as a record that JSON takes: what text, JSON and page of ``veilset inspect`` show."""
+"""All that is known of a release, as a record for JSON: what text, JSON and page of ``veilset inspect`` show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRIORS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def describe_header(header: ReleaseHeader) -> dict[str, object]:
-    """What a release says of itself, flat."""
+    """The fields of a release header, flat; name → value."""
     return {
         "set": header.set_name,
         "sequence": header.sequence,
@@ -37,12 +37,7 @@ def describe_header(header: ReleaseHeader) -> dict[str, object]:
         "shared_seed": header.shared_seed,
         "key_check": header.hashing.key_check or None,
         "normalization": header.normalization.versioned,
-        "epsilon": header.privacy.epsilon,
-        "delta": header.privacy.delta,
-        "adjacency": str(header.privacy.adjacency),
-        "calibration": str(header.privacy.calibration),
-        "elements_per_user": header.privacy.elements_per_user,
-        "min_size": header.privacy.min_size,
+        **asdict(header.privacy),
         "capacity": header.capacity,
         "total_epsilon": header.total_nano_epsilon / NANO,
         "total_delta": header.total_delta,

@@ -7,7 +7,7 @@ choose the elements: so a spec is calibrated for the worst case unless its autho
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,7 @@ class Spec:
 
     def fields(self) -> dict[str, Any]:
         """All fields, flat, as the file names them."""
-        hashing, privacy = self.hashing, self.privacy
+        hashing = self.hashing
         return {
             "size": self.size,
             "encoding": self.encoding.encoding,
@@ -140,12 +140,7 @@ class Spec:
             "seed": hashing.seed,
             "key_check": hashing.key_check,
             "normalization": self.normalization.versioned,
-            "adjacency": str(privacy.adjacency),
-            "calibration": str(privacy.calibration),
-            "epsilon": privacy.epsilon,
-            "delta": privacy.delta,
-            "elements_per_user": privacy.elements_per_user,
-            "min_size": privacy.min_size,
+            **asdict(self.privacy),
         }
 
     def check_release(self, header: ReleaseHeader) -> None:

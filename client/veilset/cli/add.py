@@ -12,14 +12,14 @@ import click
 from veilset._input.files import FileForm, read_files
 from veilset._input.text import Tally
 from veilset.cli import input_options, options
+from veilset.cli.options import Server
 from veilset.cli.output import emit, progress
-from veilset.cli.server import Server
 from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.params import Operation
 from veilset.errors import InvalidInput, Unavailable
 
 _FILES = """
-    Files have one element a line, or a column; gzip, bzip2, xz and zstd are unpacked; - is standard input. Elements are
+    Files have one element per line, or a column; gzip, bzip2, xz and zstd are unpacked; - is standard input. Elements are
     hashed here; only digests are sent. Nothing counts until the whole upload is finished. Missing values, empty lines and
     empty cells are skipped and counted. A --column that is a number means a CSV file without a header, unless --header is
     given.
@@ -27,7 +27,7 @@ _FILES = """
 
 
 def _some(elements: PackedStream) -> PackedStream:
-    """The same; raises InvalidInput at the end where there were none."""
+    """The elements, unchanged; raises InvalidInput at their end if there were none."""
 
     def blocks() -> Iterator[PackedElements]:
         empty = True
@@ -46,7 +46,7 @@ _allow_empty = click.option("--allow-empty", is_flag=True, help="Let files witho
 
 
 def _command(operation: Operation, short_help: str, meaning: str, doing: str, done: str) -> click.Command:
-    """meaning: what the operation does, for its help. doing, done: templates of what is told."""
+    """The command of an operation. meaning: what it does, for its help. doing, done: templates of its messages."""
 
     @click.command(str(operation), short_help=short_help, help=meaning + _FILES)
     @options.set_name
@@ -55,12 +55,12 @@ def _command(operation: Operation, short_help: str, meaning: str, doing: str, do
     @input_options.skip_invalid
     @click.option(
         "--upload-id",
-        help="Name of this upload; the same again, with the same files, resumes it after a cut. Other elements need another.",
+        help="Name of this upload; the same name with the same files resumes it. Other elements need another name.",
     )
     @click.option(
         "--retry-seconds",
         type=float,
-        help="How long to go on trying, without progress, where the service is away or restarts; default: 30.",
+        help="How long to keep trying without progress while the service is away or restarts; default: 30.",
     )
     @options.key_file
     @options.server
@@ -93,7 +93,7 @@ def _command(operation: Operation, short_help: str, meaning: str, doing: str, do
                     skip_invalid=skip_invalid,
                 )
         except (Unavailable, KeyboardInterrupt):
-            if tally.files:  # else the service never answered, and there is nothing to resume
+            if tally.files:  # else the service never answered, and nothing can be resumed
                 click.echo(f"veilset: not finished; the same command with --upload-id {chosen} resumes it", err=True)
             raise
         input_options.report(tally, result.invalid)
@@ -107,8 +107,8 @@ def _command(operation: Operation, short_help: str, meaning: str, doing: str, do
 add = _command(
     Operation.ADD,
     "Add elements from files.",
-    """Add the elements of FILEs to SET. They are in every later base release, and in the next increment if they are new.
-    Whether an element was there before is never told. Adding costs no budget; releases do.
+    """Add the elements of FILEs to SET. They are in every later base release, and in the next increment if they are new. No
+    answer shows whether an element was there before. Adding costs no budget; releases do.
     """,
     "adding to {}",
     "added {} elements to {}",
@@ -116,9 +116,9 @@ add = _command(
 remove = _command(
     Operation.REMOVE,
     "Remove the elements of files.",
-    """Remove the elements of FILEs from SET. This takes effect in the next base release: a release that is out is not changed,
-    what it cost stays charged, and nothing is refunded. Whether an element was in the set is never confirmed. An element that is
-    added again later is in the set again.
+    """Remove the elements of FILEs from SET. This takes effect in the next base release: published releases do not change, and
+    nothing is refunded. No answer shows whether an element was in the set. An element that is added again later is in the set
+    again.
     """,
     "removing from {}",
     "removed {} elements from {}",
@@ -126,10 +126,10 @@ remove = _command(
 replace = _command(
     Operation.REPLACE,
     "Replace a set's content by files.",
-    """Make the elements of FILEs the whole content of SET. The old content stays until all of the new one is held. This
-    takes effect in the next base release: a release that is out is not changed, what it cost stays charged, and nothing is
-    refunded. Which elements left or stayed is never confirmed.
+    """Make the elements of FILEs the whole content of SET. The old content stays until the service holds all of the new one.
+    This takes effect in the next base release: published releases do not change, and nothing is refunded. No answer shows which
+    elements left or stayed.
     """,
     "replacing {}",
-    "{} elements are the content of {} now",
+    "{} elements are now the content of {}",
 )

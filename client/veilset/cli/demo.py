@@ -27,7 +27,7 @@ from veilset.core.estimates.intervals import binomial_interval
 from veilset.errors import InvalidInput, VeilsetError, must_be
 
 SET = "demo"
-"""And the name of the encoding behind a hyphen: demo-bloom, demo-linear."""
+"""The sets are demo-bloom and demo-linear: this, a hyphen and the encoding."""
 EPSILON = 5.0
 HELD_OUT_EVERY = 10
 MAX_ASKED = 200_000
@@ -36,7 +36,7 @@ CONFIDENCE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """A real list, cut in two: what is streamed, and what is held out to be asked about."""
+    """A real list, cut in two: what is added, and what is held out to be asked about."""
 
     origin: str
     members: list[bytes]
@@ -56,8 +56,8 @@ class Lists:
 def demo(path: str | None, state: Path, as_json: bool) -> None:
     """Start a service with a Valkey of its own, stream a list, publish, and read it back in another process.
 
-    Nine of ten entries are streamed; every tenth is held out. Shows predicted and measured error rates of every encoding side
-    by side.
+    Nine of ten entries are streamed; every tenth is held out. Shows predicted and measured error rates of every
+    encoding side by side.
     """
     lists = read_lists(path)
     _empty(state)
@@ -151,7 +151,7 @@ def _empty(state: Path) -> None:
 
 
 def _write(path: Path, entries: list[bytes]) -> None:
-    """Entries that may be somebody's real list: for their owner's eyes only."""
+    """Write entries to a file that only this user can read: they may be a real list."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(b"\n".join(entries) + b"\n")
@@ -159,7 +159,7 @@ def _write(path: Path, entries: list[bytes]) -> None:
 
 @contextmanager
 def running_service(state: Path) -> Iterator[dict[str, str]]:
-    """A service process with an embedded Valkey; yields what it says when it is ready, and stops it by SIGTERM."""
+    """A service process with an embedded Valkey; yields what it prints when it is ready, and stops it by SIGTERM."""
     log_path = state.with_name(state.name + ".log")
     command = [sys.executable, "-m", "veilset", "serve", "--state", str(state), "--port", "0", "--json"]
     with log_path.open("wb") as log:

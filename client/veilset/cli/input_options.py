@@ -1,4 +1,4 @@
-"""Options of the commands that read elements from files, and what is said of what was met on the way."""
+"""Options of the commands that read elements from files, and the report of what was skipped."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _OPTIONS = (
         "--delimiter",
         callback=_parse_delimiter,
         metavar="CHARACTER",
-        help="What parts the cells of a CSV file; default: a comma, or a tab in a .tsv file.",
+        help="What separates the cells of a CSV file; default: a comma, or a tab in a .tsv file.",
     ),
-    click.option("--no-quotes", "no_quotes", is_flag=True, help="Quotes in a CSV file are characters like others."),
+    click.option("--no-quotes", "no_quotes", is_flag=True, help="Quotes in a CSV file have no meaning."),
     click.option("--encoding", help="Encoding of text, such as utf-16 or latin-1; default: UTF-8."),
 )
 
@@ -75,7 +75,7 @@ skip_invalid = click.option(
 
 
 def report(tally: Tally, invalid: int = 0) -> None:
-    """On standard error: what was skipped, and what looks as if it should have been."""
+    """Write to standard error what was skipped, and what may have to be."""
     if tally.empty:
         what = "empty line, row or value" if tally.empty == 1 else "empty lines, rows or values"
         click.echo(f"veilset: {tally.empty} {what} skipped", err=True)

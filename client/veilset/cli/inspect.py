@@ -1,4 +1,4 @@
-"""``veilset inspect``, ``verify`` and ``count``: what a release says of itself."""
+"""``veilset inspect``, ``verify`` and ``count``: what a release shows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from veilset.errors import InvalidInput, ReleaseRejected
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write it as a page in place of the text, with the ROC curve and what an answer does to a prior.",
+    help="Write an HTML page instead, with the ROC curve and what an answer does to a prior.",
 )
 @options.as_json
 def inspect(source: Source, page: Path | None, as_json: bool) -> None:
-    """Show all that can be told of a release of SET: its header, its privacy statement in words, the error rates of every
-    test, what an answer does to a prior probability, its size, and who signed it."""
+    """Show all that is known of a release of SET: its header, its privacy statement in words, the error rates of
+    every test, what an answer does to a prior probability, its size, and who signed it."""
     view = source.open()
     pinned = bool(source.public_keys)
     shown = describe_release(view, pinned=pinned)
@@ -43,7 +43,7 @@ def inspect(source: Source, page: Path | None, as_json: bool) -> None:
 
 
 def _as_text(view: View, shown: dict[str, Any]) -> str:
-    """Everything of the JSON, in tables."""
+    """All that the JSON has, in tables."""
     signed = shown["signature"]
     keys = ", ".join(key["key_id"] for key in signed["keys"])
     plain = {
@@ -84,7 +84,7 @@ def verify(source: Source, as_json: bool) -> None:
         header.encoding.check(header.privacy)
     except InvalidInput as error:
         raise ReleaseRejected(
-            f"release {header.set_name}/{header.sequence}: less noise than its promise asks for ({error.message})",
+            f"release {header.set_name}/{header.sequence}: it has less noise than its promise needs ({error.message})",
             check=error.field,
         ) from None
     keys = [key_id(bytes.fromhex(public_key)) for public_key in source.public_keys]
@@ -107,7 +107,7 @@ def count(source: Source, confidence: float, as_json: bool) -> None:
 
 
 def size_text(found: SizeEstimate) -> str:
-    """A size in words."""
+    """A size estimate in words."""
     sure = f"{confidence_text(found.confidence)}, from its {found.source}"
     if math.isinf(found.high):
         return f"at least {found.low:,.0f} elements at {sure}: the vector is saturated"

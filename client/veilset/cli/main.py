@@ -22,7 +22,7 @@ COMMANDS = {
     "demo": ("veilset.cli.demo", "demo", "Show the whole job on a real list."),
     "create": ("veilset.cli.sets", "create", "Create a set."),
     "spec": ("veilset.cli.spec", "spec", "Agree on parameters with partners."),
-    "secret": ("veilset.cli.secret", "secret", "Make the secret of a keyed scheme."),
+    "secret": ("veilset.cli.admin", "secret", "Make the secret of a keyed scheme."),
     "sets": ("veilset.cli.sets", "sets", "List the sets."),
     "add": ("veilset.cli.add", "add", "Add elements from files."),
     "remove": ("veilset.cli.add", "remove", "Remove the elements of files."),
@@ -36,10 +36,10 @@ COMMANDS = {
     "verify": ("veilset.cli.inspect", "verify", "Check a release, its noise included."),
     "fetch": ("veilset.cli.releases", "fetch", "Save a checked release to a file."),
     "releases": ("veilset.cli.releases", "releases", "List the releases of a set."),
-    "budget": ("veilset.cli.budget", "budget", "Show or raise a privacy budget."),
-    "health": ("veilset.cli.health", "health", "Ask whether the service is ready."),
+    "budget": ("veilset.cli.admin", "budget", "Show or raise a privacy budget."),
+    "health": ("veilset.cli.admin", "health", "Ask whether the service is ready."),
     "reconcile": ("veilset.cli.releases", "reconcile", "Restore what Redis lost."),
-    "confirm-loss": ("veilset.cli.budget", "confirm_loss", "Charge what a restored ledger forgot."),
+    "confirm-loss": ("veilset.cli.admin", "confirm_loss", "Charge what a restored ledger forgot."),
     "delete": ("veilset.cli.sets", "delete", "Delete a set; its charges stay."),
 }
 SERVER_COMMANDS = {
@@ -96,8 +96,8 @@ class LazyGroup(click.Group):
 
 
 def _take_environment(command: click.Command, prefix: str) -> None:
-    """Let every option be given under its own name, before a name that many commands know (VEILSET_SERVER): click goes by
-    the name of the function's argument."""
+    """Let every option be given under its own name, before a name that many commands know (VEILSET_SERVER): click goes
+    by the name of the function's argument."""
     for parameter in command.params:
         long = next((text for text in parameter.opts if text.startswith("--")), "")
         if isinstance(parameter, click.Option) and long:

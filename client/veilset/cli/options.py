@@ -1,23 +1,102 @@
-"""Options that several commands share."""
+"""Options that several commands share; `server` adds those for reaching the service."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from veilset._service.endpoint import Endpoint, make_endpoint, read_token
 from veilset._system import read_small
-from veilset.cli.server import server as server_options
 from veilset.core.elements.hashing import AmbientKey
 from veilset.core.encodings import ENCODINGS
+from veilset.core.encodings.planning import MAX_INCREMENTS
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization
 from veilset.core.privacy.limits import delta_is_large
 from veilset.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from veilset._service.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How to reach the service, from the options."""
+
+    target: str
+    token: str | None = field(repr=False)
+    ca: Path | None
+    cert: Path | None
+    cert_key: Path | None
+    insecure: bool
+
+    def connect(self, timeout_seconds: float = 30.0) -> Service:
+        """A connection to the service; use it as a context manager. Raises InvalidInput."""
+        from veilset._service.service import Service
+
+        return Service(self.endpoint(), timeout_seconds)
+
+    def endpoint(self) -> Endpoint:
+        """The checked address and credentials. Raises InvalidInput."""
+        return make_endpoint(
+            self.target,
+            token=self.token,
+            ca=self.ca,
+            cert=self.cert,
+            key=self.cert_key,
+            insecure=self.insecure,
+            environment=os.environ,
+        )
+
+
+def _file(flag: str, name: str, variable: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(flag, name, type=kind, envvar=variable, help=text)
+
+
+def server(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --server, --token-file, --ca, --cert, --cert-key and --insecure; the command gets them as ``server``."""
+
+    @click.option(
+        "--server",
+        "target",
+        envvar="VEILSET_SERVER",
+        default="localhost:50051",
+        show_default=True,
+        help="Address of the service; tls://host:port for TLS with a well-known authority.",
+    )
+    @click.option(
+        "--token-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="File with a bearer token; default: VEILSET_TOKEN, or the file VEILSET_TOKEN_FILE names.",
+    )
+    @_file("--ca", "ca", "VEILSET_CA_FILE", "Authority (PEM) that signed the service's certificate; means TLS.")
+    @_file("--cert", "cert", "VEILSET_CERT_FILE", "Certificate (PEM) to show to the service.")
+    @_file("--cert-key", "cert_key", "VEILSET_CERT_KEY_FILE", "Its private key (PEM).")
+    @click.option("--insecure", is_flag=True, help="Allow plain text to an address that is not loopback.")
+    @wraps(command)
+    def with_server(
+        target: str,
+        token_file: Path | None,
+        ca: Path | None,
+        cert: Path | None,
+        cert_key: Path | None,
+        insecure: bool,
+        **rest: Any,
+    ) -> Any:
+        token = read_token(token_file) if token_file is not None else None
+        return command(server=Server(target, token, ca, cert, cert_key, insecure), **rest)
+
+    return with_server
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,22 +127,22 @@ def parse_seconds(context: click.Context, parameter: click.Parameter, value: str
 
 
 def choice(values: type[StrEnum]) -> click.Choice[str]:
-    """The values of an enumeration as users write them."""
+    """A choice among the values of an enumeration."""
     return click.Choice([value.value for value in values])
 
 
-server = server_options
 redis = click.option("--redis", envvar="VEILSET_REDIS", metavar="URL", help="Redis or Valkey to read from.")
 redis_file = click.option(
     "--redis-file",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="VEILSET_REDIS_FILE",
-    help="File that holds the URL, so that a password in it stands on no command line.",
+    help="File that holds the URL, so that its password is not on the command line.",
 )
 
 
 def read_redis(url: str | None, path: Path | None) -> str | None:
-    """The URL as given, or from a file. Raises InvalidInput for both on the command line, and without the content of the file."""
+    """The URL as given, or from a file. Raises InvalidInput where both are on the command line, and for a file that
+    cannot be read, without its content."""
     context = click.get_current_context()
     given = [
         name for name in ("redis", "redis_file") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
@@ -86,7 +165,7 @@ set_name = click.argument("set_name", metavar="SET")
 
 
 def encoding(command: Command) -> Command:
-    """--encoding, and the dimensions that each has; see `take_dimensions`."""
+    """--encoding, and the dimensions of every encoding; see `take_dimensions`."""
     for family in reversed(list(ENCODINGS.values())):
         for name, text in reversed(list(family.DIMENSIONS.items())):
             flag = "--" + name.replace("_", "-")
@@ -104,7 +183,7 @@ def privacy(command: Command) -> Command:
 
 
 def privacy_unless_spec(command: Command) -> Command:
-    """The same for a command that takes --spec in their place; see `veilset.cli.spec.read_agreed`."""
+    """`privacy` for a command that also takes --spec instead; see `veilset.cli.spec.read_agreed`."""
     return _promise(command, required=False)
 
 
@@ -145,8 +224,45 @@ def _promise(command: Command, *, required: bool) -> Command:
     return command
 
 
+def increments(command: Command) -> Command:
+    """--increments, --increment-capacity and --removals-epsilon: the generation that follows a base release."""
+    for option in reversed(
+        (
+            click.option(
+                "--increments",
+                type=click.IntRange(0, MAX_INCREMENTS),
+                default=0,
+                help="Releases of new elements that may follow each base release at no further charge (publish --increment); "
+                "default: none.",
+            ),
+            click.option(
+                "--increment-capacity",
+                type=int,
+                default=0,
+                help="New elements that one increment is made for; default: a hundredth of --size, at least 1000.",
+            ),
+            click.option(
+                "--removals-epsilon",
+                type=float,
+                default=0.0,
+                help="ε, on top of that of each base release, that lets increments show which elements were removed. Without "
+                "it a removed element is answered yes until the next base release.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def rate_limits(command: Command) -> Command:
+    """--min-tpr and --max-fpr: what the planner has to keep."""
+    command = click.option("--max-fpr", type=float, help="Plan the largest TPR with at most this FPR.")(command)
+    return click.option("--min-tpr", type=float, help="Plan the smallest FPR with at least this TPR.")(command)
+
+
 def take_dimensions(encoding: str | None, parameters: dict[str, Any]) -> tuple[str | None, dict[str, int]]:
-    """The encoding's name, as given or by what it alone has, and its dimensions, taken out of a command's parameters.
+    """Take the dimensions out of a command's parameters; returns the encoding's name, given or inferred from them, and
+    these.
 
     Raises InvalidInput for dimensions of another encoding.
     """
@@ -167,17 +283,18 @@ def take_dimensions(encoding: str | None, parameters: dict[str, Any]) -> tuple[s
 
 
 def warn_of_large_delta(delta: float, size: int) -> None:
-    """One line on standard error where δ is so large that a mechanism which publishes a whole entry would satisfy it."""
+    """One line on standard error where δ is so large that publishing a random element would satisfy it."""
     if delta_is_large(delta, size):
         click.echo(
-            f"veilset: warning: δ = {delta:g} is no guarantee for a set of {size} elements: publishing a random one "
-            f"outright would keep it; stay below {0.1 / size:g}",
+            f"veilset: warning: δ = {delta:g} is no guarantee for a set of {size} elements: publishing a random one would "
+            f"satisfy it; choose a δ below {0.1 / size:g}",
             err=True,
         )
 
 
 def read_key(path: Path | None) -> bytes | None:
-    """The secret of a keyed scheme from a file, one trailing newline aside; ambient where the environment names the file."""
+    """The secret of a keyed scheme from a file, without one newline at its end; an `AmbientKey` if the environment
+    names the file."""
     if path is None:
         return None
     try:
@@ -193,8 +310,8 @@ def _key_is_explicit() -> bool:
 
 
 def read_key_of(scheme: str, path: Path | None, *, required: bool = True) -> bytes | None:
-    """The secret for a set that is being made: with a keyed scheme ``required``, with another refused (but the environment may
-    name the file for the keyed sets among many)."""
+    """The secret for a new set: ``required`` with a keyed scheme, refused with another one unless the environment names
+    the file."""
     if scheme != HashScheme.BLAKE2B:
         if path is not None and _key_is_explicit():
             raise InvalidInput(
@@ -214,12 +331,12 @@ scheme = click.option(
     type=choice(HashScheme),
     default=HashScheme.MMH3.value,
     show_default=True,
-    help="Element to digest; the keyed one needs a secret (veilset secret create).",
+    help="How an element becomes a digest; the keyed scheme needs a secret (veilset secret create).",
 )
 
 
 class _Profile(click.Choice[str]):
-    """A normalization by its name, with its version or without."""
+    """A normalization by its name, with or without version."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         known = {profile.versioned: profile.value for profile in Normalization}
@@ -231,18 +348,18 @@ normalization = click.option(
     type=_Profile([profile.value for profile in Normalization]),
     default=Normalization.NONE.value,
     show_default=True,
-    help="What is done to each element's text first; with its version (email-1) too.",
+    help="What is done to the text of each element first; the name may have its version (email-1).",
 )
 key_file = click.option(
     "--key-file",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="VEILSET_KEY_FILE",
-    help="File with the secret of a keyed scheme; refused for any other, unless the environment names it.",
+    help="File with the secret of a keyed scheme; refused for other schemes, unless the environment names it.",
 )
 
 
 def spec_file(text: str) -> Callable[[Command], Command]:
-    """--spec FILE."""
+    """The option --spec FILE; text: its help."""
     return click.option(
         "--spec", "spec_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=text
     )
@@ -254,5 +371,5 @@ public_key = click.option(
     multiple=True,
     envvar="VEILSET_PUBLIC_KEY",
     metavar="HEX",
-    help="Key to trust; repeatable.",
+    help="Public key to trust; repeatable.",
 )

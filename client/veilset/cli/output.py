@@ -1,4 +1,4 @@
-"""Results for people or as JSON, and progress on standard error where a person watches."""
+"""Results as text or JSON, and progress on standard error where that is a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
 
 
 def escape(text: str) -> str:
-    """Text on one line, without what a terminal obeys or does not show: written as in a Python string, backslashes doubled."""
+    """Text on one line: control and unprintable characters as in a Python string, backslashes doubled."""
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(
@@ -32,7 +32,7 @@ def escape(text: str) -> str:
 
 
 def complain(message: str) -> None:
-    """Say it in one line on standard error."""
+    """Write a message as one line to standard error."""
     plain = " ".join(message.split())
     click.echo("veilset: " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in plain), err=True)
 
@@ -44,7 +44,7 @@ def lines(pairs: Mapping[str, object]) -> str:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody watches it; None is a stream that was closed before we started."""
+    """Whether a stream is a terminal; None is one that was closed before the program started."""
     return stream is not None and stream.isatty()
 
 
@@ -52,7 +52,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 def progress(description: str, total: int | None = None, *, prints: bool = False) -> Iterator[Callable[[int], None]]:
     """A callback that shows how many are done, as a bar on standard error if that is a terminal.
 
-    prints: the command prints as it goes, so that there is no bar where that is seen on a terminal as well.
+    prints: the command writes results meanwhile, so there is no bar if they too go to a terminal.
     """
     if not is_terminal(sys.stderr) or (prints and is_terminal(sys.stdout)):
         yield lambda _: None

@@ -48,10 +48,10 @@ def overlap(
 ) -> None:
     """Estimate how many elements of FILEs are in SET, or, with --with, what SET and OTHER_SET have in common.
 
-    Costs no budget. An own list stays on this machine; elements that it repeats count once. Two releases need the same
-    encoding, dimensions, scheme, seed and normalization. The intervals hold the truth in that share of all cases that
-    --confidence says, also where nothing is in common. A saturated vector, with next to no zeros left, shows no upper
-    end of a size ("high": null), and not what is in common.
+    Costs no budget. A list stays on this machine; elements that it repeats count once. Two releases need the same
+    encoding, dimensions, scheme, seed and normalization. Each interval holds the true number with the probability
+    --confidence, even if nothing is in common. A saturated vector, with almost no zeros left, shows no upper
+    end of a size ("high": null), and nothing of what is in common.
     """
     if other_set is None and any(other.values()):
         raise InvalidInput(
@@ -89,7 +89,7 @@ def _partner(
     with_sequence: int,
     with_public_key: tuple[str, ...],
 ) -> Source:
-    """Where the other release is."""
+    """Where the other release is. Raises InvalidInput."""
     target = with_release or with_redis or own.target
     if with_release and with_redis:
         raise InvalidInput("with-redis", "with-redis and --with-release exclude each other; give one of them")

@@ -25,8 +25,9 @@ def page(source: Source, out: Path, as_json: bool) -> None:
     """Write a folder for any web server, bucket or CDN: a page that answers which elements are in SET, in the visitor's
     browser. What is asked there is sent nowhere.
 
-    The page checks each release under the keys given by --public-key. Run the command again after each publish: pages that are
-    open find the new release and load only what they lack. A secret is never written; visitors choose its file.
+    The page checks each release under the keys given by --public-key. Run the command again after each publish: pages
+    that are open find the new release and load only what they lack. A secret is never written; visitors choose its
+    file.
     """
     view = source.open()
     warn_if_useless(view)

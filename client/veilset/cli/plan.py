@@ -1,4 +1,4 @@
-"""``veilset plan``."""
+"""``veilset plan``: what each encoding makes of a promise, and which to take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from veilset.core.encodings import ENCODINGS, check_increments, plan_all, recomm
 from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import (
     DEFAULT_BITS_PER_ELEMENT,
-    MAX_INCREMENTS,
     LargestAdvantage,
     LargestTruePositiveRate,
     Objective,
@@ -38,25 +37,16 @@ _COUNTED_FROM = 5_000
 @options.privacy
 @click.option("--bits-per-element", type=float, help="Largest vector, as bits per element.")
 @click.option("--rule", type=options.choice(Rule), default=Rule.BEST.value, show_default=True, help="Decision rule.")
-@click.option("--min-tpr", type=float, help="Seek the smallest FPR with at least this TPR.")
-@click.option("--max-fpr", type=float, help="Seek the largest TPR with at most this FPR.")
-@click.option("--efficiency", type=float, help="Seek the shortest vector that reaches this share of the possible.")
+@options.rate_limits
 @click.option(
-    "--increments",
-    type=click.IntRange(0, MAX_INCREMENTS),
-    default=0,
-    help="Plan for so many releases of new elements after the base release, at no further charge.",
+    "--efficiency", type=float, help="Plan the shortest vector that reaches this share of the possible advantage."
 )
+@options.increments
 @click.option(
-    "--increment-capacity", type=int, default=0, help="New elements of one increment; default: a hundredth of --size."
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the ROC curve and the efficiency as a PNG.",
 )
-@click.option(
-    "--removals-epsilon",
-    type=float,
-    default=0.0,
-    help="ε beside that for vectors of removed elements in the increments.",
-)
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write ROC and efficiency as a PNG.")
 @options.as_json
 def plan(
     size: int,
@@ -76,8 +66,8 @@ def plan(
 ) -> None:
     """Compare what each encoding makes of a promise, and say which to take; needs no service.
 
-    With an encoding's dimensions it prices those, however poor. Example: veilset plan --size 1000000 --epsilon 3
-    --adjacency add-remove --max-bytes 8M
+    With the dimensions of an encoding this shows what they are worth, even if that is little. Example: veilset plan
+    --size 1000000 --epsilon 3 --adjacency add-remove --max-bytes 8M
     """
     name, dimensions = options.take_dimensions(encoding, promise)
     privacy = _privacy(**promise)
@@ -113,13 +103,8 @@ def plan(
 
 
 def _objective(min_tpr: float | None, max_fpr: float | None, efficiency: float | None) -> Objective:
-    given: list[Objective] = []
-    if min_tpr is not None:
-        given.append(SmallestFalsePositiveRate(min_tpr))
-    if max_fpr is not None:
-        given.append(LargestTruePositiveRate(max_fpr))
-    if efficiency is not None:
-        given.append(SmallestVector(efficiency))
+    wishes = ((SmallestFalsePositiveRate, min_tpr), (LargestTruePositiveRate, max_fpr), (SmallestVector, efficiency))
+    given = [objective(value) for objective, value in wishes if value is not None]
     if len(given) > 1:
         raise InvalidInput("min-tpr", "min-tpr, max-fpr and efficiency exclude each other; give one of them")
     return given[0] if given else LargestAdvantage()
@@ -139,7 +124,7 @@ def _privacy(
 
 
 def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtility], searched: bool) -> str:
-    """Every encoding's plan, what more would buy, and what the one to take is made of."""
+    """The plan of every encoding, what twice the ε or size would buy, and the parameters of the plan to take."""
     rows: list[tuple[str, Plan | None]] = [
         (name + " (take it)" * (plan is chosen and len(found) > 1), plan)
         for name, plan in found.items()
@@ -212,7 +197,7 @@ def _generation_notes(request: PlanRequest, chosen: Plan) -> list[str]:
 
 
 def _notes(request: PlanRequest, found: dict[str, Plan | PoorUtility]) -> list[str]:
-    """What holds the answers back, and what would not."""
+    """What limits the answers, and what would improve them."""
     notes = []
     stopped = [
         name
@@ -223,8 +208,8 @@ def _notes(request: PlanRequest, found: dict[str, Plan | PoorUtility]) -> list[s
     ]
     if stopped:
         notes.append(
-            f"{', '.join(stopped)}: the search ended at {DEFAULT_BITS_PER_ELEMENT} bits an element; --bits-per-element or "
-            "--max-bytes lets it go on"
+            f"{', '.join(stopped)}: the search ended at {DEFAULT_BITS_PER_ELEMENT} bits per element; --bits-per-element or "
+            "--max-bytes extends it"
         )
     if request.privacy.adjacency is Adjacency.REPLACE_ONE and "bloom" in found:
         notes.append(
@@ -234,6 +219,6 @@ def _notes(request: PlanRequest, found: dict[str, Plan | PoorUtility]) -> list[s
     least = _COUNTED_FROM * request.privacy.elements_per_user
     if request.privacy.adjacency is Adjacency.ADD_REMOVE and request.size < least:
         notes.append(
-            f"below about {least:,} elements declare the size: a noisy count (create without --size) is off by too large a share"
+            f"below about {least:,} elements declare the size: a noisy count (create without --size) has too large an error"
         )
     return ["", *notes] if notes else []

@@ -1,4 +1,4 @@
-"""``veilset query``."""
+"""``veilset query``: answers about elements, one line for each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from veilset.core.encodings.decoder import Decoder, Rule
 from veilset.errors import InvalidInput, must_be
 
 Extras = dict[str, Callable[..., NDArray[np.float64]]]
-"""What is shown beside the answers: name → (decoder, what it reads of a batch) → its values."""
+"""What is shown beside the answers: name → function of a decoder and the readings of a batch, which returns the
+values."""
 
 _FORMATS = {"score": "+.4f", "posterior": ".6f"}
 
@@ -61,10 +62,10 @@ class Answers:
     "--posterior",
     type=float,
     metavar="PRIOR",
-    help="Show the probability of being a member too, given that before asking, in [0, 1].",
+    help="Show the probability of being a member too; PRIOR is the probability before asking, in [0, 1].",
 )
 @click.option(
-    "--follow", is_flag=True, help="Keep up with new releases while reading; each answer comes as its line does."
+    "--follow", is_flag=True, help="Use new releases as they are published; each line is answered as it is read."
 )
 @click.option(
     "--remote",
@@ -90,12 +91,12 @@ def query(
     exit_code: bool,
     as_json: bool,
 ) -> int:
-    """Ask whether ELEMENTS are in SET. The release is fetched once; what is asked stays on this machine, but for --remote.
+    """Ask whether ELEMENTS are in SET. The release is fetched once; what is asked stays on this machine, except with --remote.
 
-    One line for an element: yes, no, or invalid where it is none under the set's normalization, then a tab and the element, with
-    control characters, tabs and backslashes escaped; --json has one object a line. Answers are noisy: a terminal shows beside
-    each how often it is wrong, --summary the rates to expect. Missing values, empty lines and empty cells of files are skipped. A
-    --column that is a number means a CSV file without a header, unless --header is given.
+    Prints one line per element: yes, no, or invalid (not an element under the set's normalization), then a tab and the element,
+    with control characters, tabs and backslashes escaped; --json prints one object per line. Answers are noisy: on a terminal
+    each shows how often it is wrong, and --summary shows the rates to expect. Missing values, empty lines and empty cells of
+    files are skipped. A --column that is a number means a CSV file without a header, unless --header is given.
     """
     if not elements and not files:
         raise InvalidInput("elements", "elements are needed, as arguments or by --from FILE")
@@ -135,7 +136,7 @@ def query(
         }
         bad = f", {invalid.count} invalid" if invalid.count else ""
         expected = f"TPR {rates[0]:.4f}, FPR {rates[1]:.4f}"
-        emit(shown, as_json, f"{members} of {total} taken for members{bad} (expected: {expected})")
+        emit(shown, as_json, f"{members} of {total} answered yes{bad} (expected: {expected})")
     return EXIT_NOT_A_MEMBER if exit_code and members < total else 0
 
 
@@ -153,7 +154,7 @@ def _extras(scores: bool, prior: float | None) -> Extras:
 def _ask(
     newest: Callable[[], View | RemoteView], batches: Iterable[Batch], extras: Extras, invalid: InvalidElements
 ) -> Iterator[Answers]:
-    """Answer batch by batch, each from the release that is the newest when it comes. Raises StaleRelease."""
+    """Answer batch by batch, each from the release that is then the newest. Raises StaleRelease."""
     start = 0
     for batch in batches:
         view, elements = newest(), list(batch)
@@ -191,7 +192,7 @@ def _write(at_once: bool) -> Callable[[str], None]:
 def _tell(
     answers: Iterable[Answers], as_json: bool, write: Callable[[str], None] | None, show: Callable[[int], None]
 ) -> tuple[int, int]:
-    """Write the answers; returns how many elements there were, and how many were taken for members."""
+    """Write the answers; returns how many elements there were, and how many were answered yes."""
     total = members = 0
     worth = not as_json and write is not None and is_terminal(sys.stdout)
     for batch in answers:
@@ -204,7 +205,7 @@ def _tell(
 
 
 def _lines(batch: Answers, as_json: bool, worth: bool) -> Iterator[str]:
-    """worth: say beside each answer how often it is wrong."""
+    """The lines of a batch. worth: show beside each answer how often it is wrong."""
     answered = iter(zip(batch.members, *batch.values.values(), strict=True))
     for element, good in zip(batch.elements, batch.kept or repeat(True), strict=False):
         text = element if isinstance(element, str) else element.decode("utf-8", "backslashreplace")

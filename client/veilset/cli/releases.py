@@ -11,8 +11,8 @@ import click
 from veilset._report.facts import describe_header
 from veilset._service.records import Release
 from veilset.cli import options
+from veilset.cli.options import Server
 from veilset.cli.output import EXIT_FAILED, EXIT_PENDING, complain, emit, lines
-from veilset.cli.server import Server
 from veilset.core.privacy.budget import amount_text
 from veilset.core.privacy.statement import make_statement
 from veilset.errors import InvalidInput
@@ -22,30 +22,32 @@ from veilset.errors import InvalidInput
 @options.set_name
 @click.option(
     "--request-id",
-    help="Repeat a publish safely: the same id never charges twice. Without it one is drawn, and told if the publish fails.",
+    help="Repeat a publish safely: the same id never charges twice. Default: a new one, printed if the publish fails.",
 )
-@click.option("--no-wait", is_flag=True, help="Return once it is charged and on disk.")
+@click.option("--no-wait", is_flag=True, help="Return once the release is charged and on disk.")
 @click.option(
     "--although-pending",
     is_flag=True,
-    help="Charge also where an earlier release of SET is charged and Redis does not take it.",
+    help="Charge even if an earlier release of SET is charged and Redis does not accept it.",
 )
-@click.option("--count-epsilon", type=float, help="ε to spend beside that on a noisy count (add-remove only).")
+@click.option(
+    "--count-epsilon", type=float, help="ε to spend on a noisy count, on top of the release (add-remove only)."
+)
 @click.option(
     "--count-delta",
     type=float,
     default=0.0,
-    help="δ to spend on it; a little makes it better. Without any, about 1e-17 is charged for its 64 random bits.",
+    help="δ to spend on the count; a little makes it better. Without it about 1e-17 is charged for its 64 random bits.",
 )
-@click.option("--epsilon", type=float, default=0.0, help="ε of this release in place of the set's.")
+@click.option("--epsilon", type=float, default=0.0, help="ε of this release; default: the set's.")
 @options.encoding
 @click.option(
     "--increment",
     is_flag=True,
-    help="Publish only what no release since the last base release held; it costs nothing beside that. What was removed stays in "
-    "the answers until the next base release, unless the set pays for removals.",
+    help="Publish only what no release since the last base release holds; this costs nothing. Removed elements stay in the "
+    "answers until the next base release, unless the set pays for removals.",
 )
-@click.option("--increments", type=int, help="How many increments may follow this base release in place of the set's.")
+@click.option("--increments", type=int, help="How many increments may follow this base release; default: the set's.")
 @click.option(
     "--timeout-seconds",
     type=click.FloatRange(min=1),
@@ -73,8 +75,9 @@ def publish(
 ) -> int:
     """Draw fresh noise over all finished uploads of SET, charge its budget, and publish to Redis.
 
-    Exit code 3 if the release is charged and Redis does not take it: it stays pending, is delivered once Redis does, and the same
-    command with --request-id looks again. Exit code 1 if it is lost: charged, and its file was damaged before Redis had it.
+    Exit code 3 if the release is charged and Redis does not accept it: it stays pending and is delivered once Redis does; the
+    same command with --request-id shows its state. Exit code 1 if it is lost: charged, but its file was damaged before Redis had
+    it.
     """
     name, given = options.take_dimensions(encoding, dimensions)
     with server.connect() as service:
@@ -96,7 +99,7 @@ def publish(
     emit(shown, as_json, f"{release.set_name}/{release.sequence} {release.state}\n{make_statement(release.header)}")
     if release.state == "lost":
         complain(
-            f"{release.set_name}/{release.sequence}: lost, its file was damaged before Redis had it; "
+            f"{release.set_name}/{release.sequence} is lost, as its file was damaged before Redis had it; "
             + (
                 "what it held waits for the next base release"
                 if release.header.earlier
@@ -105,10 +108,10 @@ def publish(
         )
         return EXIT_FAILED
     if release.state == "pending" and not no_wait:
-        cause = release.delayed_by or "Redis has not taken it yet"
+        cause = release.delayed_by or "Redis has not accepted it yet"
         complain(
-            f"{release.set_name}/{release.sequence}: charged and pending ({cause}); it is delivered once Redis takes it, and "
-            f"publish --request-id {release.request_id} asks how it stands"
+            f"{release.set_name}/{release.sequence}: charged and pending ({cause}); it is delivered once Redis accepts it, and "
+            f"publish --request-id {release.request_id} shows its state"
         )
         return EXIT_PENDING
     return 0
@@ -119,7 +122,7 @@ def publish(
 @options.server
 @options.as_json
 def releases(set_name: str, server: Server, as_json: bool) -> None:
-    """List the releases of SET, newest first; with --json one object a line. An increment, which is free, shows its number."""
+    """List the releases of SET, newest first; with --json one object per line. An increment, which is free, shows its number."""
     with server.connect() as service:
         for release in service.list_releases(set_name):
             shown, header = describe(release), release.header
@@ -164,10 +167,10 @@ def fetch(
 @options.server
 @options.as_json
 def reconcile(set_name: str, server: Server, as_json: bool) -> int:
-    """Compare Redis with the ledger, all content too, and write again what is missing or changed, byte for byte.
+    """Compare Redis with the ledger, content included, and write what is missing or changed again, byte for byte.
 
-    Reads every kept release back from Redis. The service itself does so for a few chunks in each of its passes. Charges
-    nothing. Exit code 1 if a release cannot be restored, since its file in the state folder is damaged too.
+    Reads every kept release back from Redis; the service itself checks a few chunks at a time. Charges nothing. Exit
+    code 1 if a release cannot be restored, because its file in the state folder is damaged too.
     """
     with server.connect(timeout_seconds=600) as service:
         done = service.reconcile(set_name)
@@ -175,11 +178,11 @@ def reconcile(set_name: str, server: Server, as_json: bool) -> int:
     shown = {"checked": done.checked, "restored_keys": done.restored_keys, "unrestorable": unrestorable}
     emit(shown, as_json, f"{done.checked} releases checked, {done.restored_keys} keys restored")
     for name, sequence in done.unrestorable:
-        complain(f"{name}/{sequence}: cannot be restored, its file is damaged; publish {name} anew")
+        complain(f"{name}/{sequence} cannot be restored, as its file is damaged too; publish {name} anew")
     return EXIT_FAILED if unrestorable else 0
 
 
 def describe(release: Release) -> dict[str, object]:
-    """A release's header, flat."""
+    """The state and the header of a release, flat; name → value."""
     delayed = {"delayed_by": release.delayed_by} if release.delayed_by else {}
     return {"state": release.state, "request_id": release.request_id} | delayed | describe_header(release.header)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,21 @@ import click
 
 from veilset._service.records import SetInfo
 from veilset.cli import options
+from veilset.cli.options import Server
 from veilset.cli.output import emit, lines
-from veilset.cli.server import Server
 from veilset.cli.spec import FIXED, read_agreed
-from veilset.core.encodings.planning import MAX_INCREMENTS, UNKNOWN_SIZE, PlanRequest, evaluate
+from veilset.core.encodings.planning import UNKNOWN_SIZE, PlanRequest, evaluate
 from veilset.core.privacy.budget import amount_text
 
 
 @click.command("create", short_help="Create a set.")
 @options.set_name
-@options.spec_file("Take what partners agreed on (veilset spec) in place of all the options that it fixes.")
+@options.spec_file("Use what partners agreed on (veilset spec) instead of the options that it fixes.")
 @options.privacy_unless_spec
 @click.option(
     "--count-epsilon",
     type=float,
-    help="Part of ε that buys a noisy count for each release's capacity, where --size is not given.  [default: 0.05]",
+    help="Part of ε that pays for a noisy count, the capacity of each release, without --size.  [default: 0.05]",
 )
 @click.option("--budget-epsilon", type=float, default=0.0, help="ε of all releases together; default: one release.")
 @click.option("--budget-delta", type=float, help="δ of all releases together; default: in step with ε.")
@@ -33,30 +34,11 @@ from veilset.core.privacy.budget import amount_text
 @options.scheme
 @options.key_file
 @click.option("--seed", type=int, help="Seed shared with partners; default: the service draws one.")
-@click.option("--max-fpr", type=float, help="Plan for at most this false positive rate.")
-@click.option("--min-tpr", type=float, help="Plan for at least this true positive rate.")
+@options.rate_limits
 @click.option(
     "--allow-poor-utility", is_flag=True, help="Create it even if it gives less than 5% of the advantage that ε allows."
 )
-@click.option(
-    "--increments",
-    type=click.IntRange(0, MAX_INCREMENTS),
-    default=0,
-    help="Releases that may follow each base release at no further charge (publish --increment); default: none.",
-)
-@click.option(
-    "--increment-capacity",
-    type=int,
-    default=0,
-    help="New elements that one increment is made for; default: a hundredth of --size, at least 1000.",
-)
-@click.option(
-    "--removals-epsilon",
-    type=float,
-    default=0.0,
-    help="ε, beside that of each base release, that lets increments show which elements were removed. Without it a removed "
-    "element is answered yes until the next base release.",
-)
+@options.increments
 @click.option(
     "--expire-days",
     type=int,
@@ -80,7 +62,7 @@ def create(
     """Create an empty set named SET.
 
     Example: veilset create customers --size 1000000 --epsilon 3 --delta 1e-9 --adjacency add-remove --budget-epsilon 9
-    With partners: veilset create customers --spec partners.toml, beside which --size may say how many are expected on this side.
+    With partners: veilset create customers --spec partners.toml; --size may give the size expected on this side.
     """
     spec = read_agreed(context, spec_file)
     with server.connect() as service:
@@ -130,7 +112,7 @@ def create(
 @options.server
 @options.as_json
 def sets(server: Server, as_json: bool) -> None:
-    """List the sets of a service, one a line; with --json one object a line."""
+    """List the sets of a service, one per line; with --json one object per line."""
     with server.connect() as service:
         for found in service.list_sets():
             shown = describe(found)
@@ -159,7 +141,7 @@ def delete(set_name: str, yes: bool, server: Server, as_json: bool) -> None:
 
 
 def describe(info: SetInfo) -> dict[str, object]:
-    """A set's public parameters, flat."""
+    """The public parameters of a set, flat; name → value."""
     return {
         "name": info.name,
         "encoding": info.encoding.encoding,
@@ -170,12 +152,7 @@ def describe(info: SetInfo) -> dict[str, object]:
         "shared_seed": info.shared_seed,
         "key_check": info.hashing.key_check or None,
         "normalization": info.normalization.versioned,
-        "epsilon": info.privacy.epsilon,
-        "delta": info.privacy.delta,
-        "adjacency": str(info.privacy.adjacency),
-        "calibration": str(info.privacy.calibration),
-        "elements_per_user": info.privacy.elements_per_user,
-        "min_size": info.privacy.min_size,
+        **asdict(info.privacy),
         "declared_size": info.declared_size,
         "count_epsilon": info.count_epsilon,
         "increments": info.increments,

@@ -1,4 +1,4 @@
-"""Where a reading command gets its release from: Redis, or a file saved by ``veilset fetch``."""
+"""Where a command that reads gets its release from: Redis, or a file saved by ``veilset fetch``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A release to read, as the options name it."""
+    """A release to read, from the options."""
 
     set_name: str
     target: str
@@ -46,20 +46,20 @@ class Source:
     max_age_seconds: float | None = None
 
     def open(self, **decision: Any) -> View:
-        """Fetch and check it, and say so where Redis could not be asked; arguments as `veilset.open`."""
-        cache_dir = self.cache_dir if is_url(self.target) else None  # a saved release is kept already
+        """Fetch and check it, with a warning if Redis could not be asked; arguments as of `veilset.open`."""
+        cache_dir = self.cache_dir if is_url(self.target) else None  # a saved release needs no cache
         view = open_view(
             self.target, self.set_name, sequence=self.sequence, cache_dir=cache_dir, **self._demands, **decision
         )
         if view.offline is not None:
             name, age = f"{self.set_name}/{view.header.sequence}", f"{view.age_seconds:.0f} s old"
             click.echo(
-                f"veilset: warning: {view.offline.message}; answering from the kept release {name}, {age}", err=True
+                f"veilset: warning: {view.offline.message}; answering from the cached release {name}, {age}", err=True
             )
         return view
 
     def remote(self, **decision: Any) -> RemoteView:
-        """Ask it where it is; arguments as `veilset.remote`. Raises InvalidInput where other options do not go with that."""
+        """Ask the release in Redis; arguments as of `veilset.remote`. Raises InvalidInput for options that exclude this."""
         if self.cache_dir is not None:
             raise InvalidInput(
                 "cache-dir", "cache-dir and --remote exclude each other, since --remote keeps nothing; give one of them"
@@ -67,7 +67,7 @@ class Source:
         return remote(self._url("remote"), self.set_name, sequence=self.sequence, **self._demands, **decision)
 
     def follow(self, **decision: Any) -> Follower:
-        """Follow the set; arguments as `veilset.follow`. Raises InvalidInput where other options do not go with that."""
+        """Follow the set; arguments as of `veilset.follow`. Raises InvalidInput for options that exclude this."""
         if self.sequence:
             raise InvalidInput(
                 "sequence",
@@ -94,8 +94,8 @@ class Source:
 
 
 def source(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds SET, --release, --redis, --redis-file, --sequence, --public-key, --key-file and --spec; the command gets them as
-    ``source``."""
+    """Adds SET, --release, --redis, --redis-file, --sequence, --public-key, --key-file and --spec; the command gets
+    them as ``source``."""
 
     @set_name
     @click.option("--release", type=click.Path(dir_okay=False), help="Read a saved release (veilset fetch), not Redis.")
@@ -104,7 +104,7 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--sequence", type=int, default=0, help="Which release; default: the newest.")
     @public_key
     @key_file
-    @spec_file("Refuse a release that does not mean by its vector what this spec says.")
+    @spec_file("Refuse a release that was not made as this spec says.")
     @wraps(command)
     def with_source(
         set_name: str,
@@ -124,7 +124,7 @@ def source(command: Callable[..., Any]) -> Callable[..., Any]:
                 "redis",
                 "redis is needed: give --redis URL or set VEILSET_REDIS, or open a saved release by --release FILE",
             )
-        if release is None and "://" not in target:  # else it would be taken for a file
+        if release is None and "://" not in target:  # else it would be opened as a file
             raise must_be("redis", "a URL such as redis://127.0.0.1:6379/0")
         spec = Spec.load(spec_file) if spec_file is not None else None
         return command(source=Source(set_name, target, sequence, public_keys, read_key(key_file), spec), **rest)
@@ -155,7 +155,7 @@ def kept(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def warn_if_useless(view: View | RemoteView) -> None:
-    """One line on standard error where the release answers no to every element."""
+    """Warn on standard error of a release that answers no to every element, and of saturated increments."""
     if view.decoder.saturated:
         why = "saturated: it holds more than it was made for, and every reading would be yes; all answers are no"
     elif view.decoder.true_positive_rate == 0:

@@ -33,7 +33,7 @@ FIXED = (
     "scheme",
     "seed",
 )
-"""Options of a command that a spec takes the place of; --size may differ from it."""
+"""Options that a spec replaces; --size may differ from it."""
 
 _NEEDED = ("epsilon", "adjacency")
 _GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -42,7 +42,7 @@ _path = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, d
 
 @click.group("spec", short_help="Agree on parameters with partners.")
 def spec() -> None:
-    """What partners agree on so that releases of their sets compare: a small text file without a secret in it."""
+    """What partners agree on so that releases of their sets compare: a small text file without secrets."""
 
 
 @spec.command("create", short_help="Plan a spec and write it to a file.")
@@ -58,7 +58,7 @@ def create(
     """Plan as veilset create does, draw a seed, and write both to a new FILE; needs no service.
 
     The calibration is worst-case unless you choose another, since a shared seed is known before the data are collected.
-    With a keyed scheme the file gets the check value of the secret in --key-file, never the secret. Example:
+    With a keyed scheme the file has the check value of the secret in --key-file, never the secret. Example:
     veilset spec create partners.toml --size 1000000 --epsilon 3 --adjacency add-remove --normalization email
     """
     key = options.read_key_of(scheme, key_file)
@@ -87,7 +87,8 @@ def show(path: Path, as_json: bool) -> None:
 
 
 def read_agreed(context: click.Context, path: Path | None) -> Spec | None:
-    """The spec that a command was given in place of the options it fixes. Raises for both, and for neither."""
+    """The spec that a command was given instead of the options it fixes; None without. Raises for both, and for
+    neither."""
     if path is None:
         for parameter in context.command.params:
             if parameter.name in _NEEDED and context.params[parameter.name] is None:
@@ -123,8 +124,8 @@ def _rates(found: Spec) -> str:
 def _warn(found: Spec) -> None:
     if found.privacy.calibration is not Calibration.WORST_CASE:
         click.echo(
-            f"veilset: warning: calibration {found.privacy.calibration} assumes that no one chose elements knowing the "
-            "seed, which this file tells; worst-case does not",
+            f"veilset: warning: calibration {found.privacy.calibration} assumes that the elements were chosen without knowledge "
+            "of the seed, which this file contains; worst-case does not",
             err=True,
         )
     options.warn_of_large_delta(found.privacy.delta, found.size)

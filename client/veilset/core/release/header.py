@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 
 import numpy as np
@@ -140,17 +140,7 @@ def encode_header(header: ReleaseHeader) -> bytes:
         removals_epsilon=header.removals_epsilon,
     )
     if header.count is not None:
-        count = header.count
-        message.count.CopyFrom(
-            pb.NoisyCount(
-                value=count.value,
-                mechanism=count.mechanism,
-                scale=count.scale,
-                sensitivity=count.sensitivity,
-                epsilon=count.epsilon,
-                delta=count.delta,
-            )
-        )
+        message.count.CopyFrom(pb.NoisyCount(**asdict(header.count)))
     return message.SerializeToString(deterministic=True)
 
 
@@ -190,15 +180,7 @@ def _from_message(message: pb.ReleaseHeader) -> ReleaseHeader:
         limit_nano_epsilon=message.limit_nano_epsilon,
         limit_delta=message.limit_delta,
         shared_seed=message.shared_seed,
-        count=count
-        and NoisyCount(
-            value=count.value,
-            mechanism=count.mechanism,
-            scale=count.scale,
-            sensitivity=count.sensitivity,
-            epsilon=count.epsilon,
-            delta=count.delta,
-        ),
+        count=count and NoisyCount(**{field.name: getattr(count, field.name) for field in fields(NoisyCount)}),
         chunk_bytes=message.chunk_bytes,
         generation=check_integer("generation", message.generation, 1, (1 << 64) - 1),
         earlier=tuple(EarlierPart(part.sequence, part.manifest_sha256) for part in message.earlier),
