@@ -151,8 +151,8 @@ function showPromise() {
   const { statement, words } = index;
   const guess = (label, right) => bar(label, right, `${Math.ceil(1e4 * right - 1e-6) / 100}%`, "series-2", 0.5);
   at("guesses").replaceChildren(
-    guess(statement.increments ? "from this generation" : "from this release", statement.attacker_accuracy_limit),
-    guess("from its whole account", statement.total_attacker_accuracy_limit),
+    guess(statement.increments ? "this generation" : "this release", statement.attacker_accuracy_limit),
+    guess("whole account", statement.total_attacker_accuracy_limit),
   );
   const { total_epsilon: spent, limit_epsilon: limit } = statement;
   at("budget").replaceChildren(bar("spent so far", spent / limit, `ε ${+spent.toPrecision(4)} of ${+limit.toPrecision(4)}`, "series-2"));
