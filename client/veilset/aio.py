@@ -1,10 +1,9 @@
 """Opening and following for asyncio programs: the same work in threads, so that the event loop never waits.
 
-Views answer from memory and are asked as they are: ``element in view`` takes microseconds. For a long list use
+Views answer from memory and are asked directly: ``element in view`` takes microseconds. For a long list use
 ``await asyncio.to_thread(view.contains_many, elements)``.
 
-A cancelled call returns at once. Its thread cannot be ended: it goes on until Redis has answered or its time is up, and what
-it then has opened is let go of.
+A cancelled call returns at once. Its thread ends when Redis has answered or its time is up, and closes what it opened.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class AsyncFollower(Questions):
         return await asyncio.to_thread(self._started.refresh)
 
     async def close(self) -> None:
-        """As `Follower.close`, awaited; also ends one that is just being started."""
+        """As `Follower.close`, awaited; also stops one that is just starting."""
         if self._follower is not None:
             await asyncio.to_thread(self._follower.close)
 
@@ -115,7 +114,7 @@ def _in_loop(on_release: Callable[[View], object]) -> Callable[[View], None]:
 
 
 class _Handover:
-    """A follower made in one thread for another that may not be waiting any more."""
+    """A follower made in one thread for a task that may have been cancelled meanwhile."""
 
     def __init__(self, make: Callable[[], Follower]) -> None:
         self._make = make
@@ -133,5 +132,5 @@ class _Handover:
     def abandon(self) -> None:
         with self._lock:
             self._abandoned, made = True, self.follower
-        if made is not None:  # it was there, but we were cancelled before we had it
+        if made is not None:  # it was made before the task was cancelled
             threading.Thread(target=made.close, name="close follower", daemon=True).start()

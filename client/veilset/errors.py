@@ -1,4 +1,4 @@
-"""Every error that veilset raises, each by whose fault it is and what to do next.
+"""Every error that veilset raises, one class for each cause and what to do next.
 
 An error carries its values as attributes beside the sentence. ``status`` is the canonical gRPC status that the server
 answers with and ``reason`` the stable machine-readable name; both edges (server and client) translate through
@@ -52,7 +52,7 @@ def must_be(field: str, allowed: str, got: object = None) -> InvalidInput:
 
 
 class NotComparable(InvalidInput):
-    """Two sides, such as releases, differ in what must be alike for their bits to mean the same; nothing was compared.
+    """Two sides, such as releases, differ in what has to be alike to compare them; nothing was compared.
 
     ``field`` names the first such thing; ``differences`` has all of them: name → (left's value, right's value).
     """
@@ -101,13 +101,14 @@ class BudgetExceeded(FailedPrecondition):
 
 
 class PoorUtility(FailedPrecondition):
-    """The setting's answers would hardly beat a coin; nothing was created. Details: the numbers, and a better setting."""
+    """The answers of this setting would be hardly better than guessing; nothing was created. Details: the numbers, a
+    better setting."""
 
     reason = "POOR_UTILITY"
 
 
 class Unsupported(VeilsetError):
-    """The encoding of a release does not show what is asked; the sentence says what does."""
+    """The encoding of a release does not show what is asked; the message says what to do instead."""
 
     status = "UNIMPLEMENTED"
     reason = "UNSUPPORTED"
@@ -141,7 +142,7 @@ class Unauthenticated(VeilsetError):
 
 
 class PermissionDenied(VeilsetError):
-    """The credentials are valid but do not allow this call, or not for this set; whether the set exists is not told."""
+    """The credentials are valid but do not allow this call, or not for this set; the answer does not show whether it exists."""
 
     status = "PERMISSION_DENIED"
     reason = "PERMISSION_DENIED"
@@ -169,21 +170,21 @@ class Unavailable(VeilsetError):
 
 
 class StoreMisconfigured(Unavailable):
-    """Redis is there but refuses us, and waiting will not change that: somebody has to change a setting or a password."""
+    """Redis answers but refuses the service or the reader; an operator has to change a setting or a password."""
 
     status = "FAILED_PRECONDITION"
     reason = "STORE_MISCONFIGURED"
 
 
 class StateCorrupted(VeilsetError):
-    """A file of the state folder is damaged, of a later version, or rolled back; an operator has to look at it."""
+    """A file of the state folder is damaged, of a later version, or rolled back; an operator has to act."""
 
     status = "DATA_LOSS"
     reason = "STATE_CORRUPTED"
 
 
 class ReleaseRejected(VeilsetError):
-    """A release failed a check (format, signature, set, length, hash, sequence); none of its bits may be used."""
+    """A release failed a check (format, signature, set, length, hash, sequence); it must not be used."""
 
     status = "DATA_LOSS"
     reason = "RELEASE_REJECTED"

@@ -63,6 +63,7 @@ BAD_LINES = {
     "no such command": BadLine(("creat",), USAGE, "creat"),
     "no such option": BadLine(create("--epsilonn", "3"), USAGE, "--epsilonn"),
     "add to an unknown set": BadLine(("add", "no-such-set", "{list}"), FAILED, "set"),
+    "a certificate without its key": BadLine(("add", "{set}", "{list}", "--cert", "{list}"), USAGE, "--cert-key"),
     "publish an unknown set": BadLine(("publish", "no-such-set"), FAILED, "set"),
     "publish a name that is no text": BadLine(("publish", b"\xff"), USAGE, "set_name"),
     "publish a name of two lines": BadLine(("publish", "a\nb"), USAGE, "set_name"),

@@ -18,8 +18,8 @@ from harness.service_process import ServiceProcess
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
 from veilset.core.encodings.bloom import bitset
+from veilset.core.encodings.bloom.bitset import positions
 from veilset.core.encodings.bloom.calibration import COIN_SIDES
-from veilset.core.encodings.bloom.positions import positions
 
 CANARIES = 110_000
 EPSILON = 1.0

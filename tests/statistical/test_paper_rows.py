@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
 from veilset.core.encodings.bloom import bitset
+from veilset.core.encodings.bloom.bitset import positions
 from veilset.core.encodings.bloom.calibration import calibrate
 from veilset.core.encodings.bloom.law import expected_fill, expected_ones_fraction, reading_law
-from veilset.core.encodings.bloom.positions import positions
 from veilset.core.encodings.bloom.response import perturb
 from veilset.core.encodings.bloom.vectors import count_ones_per_element, insert
 from veilset.core.encodings.decoder import Rule, make_decoder
+from veilset.core.encodings.interface import count_ones
 from veilset.core.params import Adjacency, PrivacyParameters
 
 FIGURES = Path(__file__).parents[1] / "data" / "dpbloomfilter_error_rates.csv"
@@ -91,7 +92,7 @@ def test_simulation_meets_the_paper(hashes: int, epsilon: int, false_negatives: 
     missed = mistaken = 0
     for release in range(RELEASES):
         noisy = perturb(vector, BITS, response.threshold, os.urandom)
-        law = reading_law(BITS, hashes, response.flip_probability, bitset.count_ones(noisy) / BITS)
+        law = reading_law(BITS, hashes, response.flip_probability, count_ones(noisy) / BITS)
         decoder = make_decoder(law, rule=Rule.ALL_ONES)
         asked = strangers[release]
         missed += int((~decoder.decide(readings(noisy, members))).sum())

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilset.core.encodings.bloom import bitset
-from veilset.core.encodings.bloom.bitset import count_ones, last_byte_mask, locate, set_bits
+from veilset.core.encodings.bloom.bitset import last_byte_mask, locate, set_bits
+from veilset.core.encodings.interface import count_ones
 
 BITS = 203
 places = st.lists(st.integers(0, BITS - 1), max_size=60)

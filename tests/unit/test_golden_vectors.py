@@ -20,9 +20,9 @@ from veilset._service.spec import Spec
 from veilset.core.elements.hashing import digests, key_check, unpack_digests
 from veilset.core.elements.normalization import normalize
 from veilset.core.encodings.bloom import bitset
+from veilset.core.encodings.bloom.bitset import positions
 from veilset.core.encodings.bloom.calibration import calibrate, flip_threshold
-from veilset.core.encodings.bloom.positions import positions
-from veilset.core.encodings.interface import Parameters
+from veilset.core.encodings.interface import Parameters, count_ones
 from veilset.core.encodings.linear import rows as equations
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.params import Adjacency, Calibration, HashScheme, Normalization, PrivacyParameters
@@ -154,7 +154,7 @@ def test_release(name: str) -> None:
     for part, written in zip(view.parts, parts, strict=True):
         assert fields_of(part.header) == written["fields"]
         assert encode_header(part.header).hex() == written["header"]
-        assert bitset.count_ones(part.vector) == written["ones"]
+        assert count_ones(part.vector) == written["ones"]
     texts = [row["text"] for row in told["answers"]]
     assert view.contains_many(texts).tolist() == [row["member"] for row in told["answers"]]
     assert [text in view for text in texts] == [row["member"] for row in told["answers"]]

@@ -20,7 +20,7 @@ from veilset.core.elements.hashing import digests, pack_digests
 from veilset.core.elements.normalization import Element
 from veilset.core.elements.packed import PackedElements, lay_out
 from veilset.core.encodings.bloom import vectors
-from veilset.core.encodings.bloom.positions import positions
+from veilset.core.encodings.bloom.bitset import positions
 from veilset.core.encodings.bloom.response import perturb
 from veilset.core.encodings.bloom.vectors import count_ones_per_element
 from veilset.core.encodings.interface import MemoryVector

@@ -24,7 +24,7 @@ from veilset.errors import must_be
 
 BATCH = 1 << 16
 PIECE = 1 << 14
-"""Elements hashed at a time: objects that were just touched are still in the processor's cache when they are packed."""
+"""Elements hashed at a time; so few that they are still in the processor's cache when they are packed."""
 
 Batch = list[Any] | PackedElements
 
@@ -33,8 +33,8 @@ Cut = Callable[[int, int], list[Any]]
 
 
 def element_batches(elements: Iterable[Any], size: int = PIECE) -> Iterator[Batch]:
-    """The elements in batches of at most ``size``, in order; what `batches` gives, but packed where that needs no copy. Raises
-    InvalidInput as that does."""
+    """The elements in batches of at most ``size``, in order: as from `batches`, or packed where that needs no copy. Raises
+    InvalidInput as `batches` does."""
     if type(elements) is list:
         return (elements[start : start + size] for start in range(0, len(elements), size))
     if isinstance(elements, PackedElements):
@@ -108,7 +108,7 @@ def _cut(elements: Any) -> Cut | None:
 
 
 def _fixed_width(piece: NDArray[np.bytes_]) -> list[bytes]:
-    """NumPy drops the NULs at the end of such bytes, be they filling or not. Raises InvalidInput where some do."""
+    """The values of an array of bytes of fixed width. Raises InvalidInput where some end in NUL, as NumPy drops these."""
     width = piece.dtype.itemsize
     if width and len(piece) and not np.ascontiguousarray(piece).view(np.uint8).reshape(-1, width)[:, -1].all():
         what = "bytes that all fill the width of their array, as NumPy cannot tell a NUL at the end from filling; pass"
@@ -117,7 +117,7 @@ def _fixed_width(piece: NDArray[np.bytes_]) -> list[bytes]:
 
 
 def _arrow_chunks(elements: Any) -> list[Any]:
-    """The Arrow arrays that hold a column's values; empty for what is no column, or of no such library."""
+    """The Arrow arrays of a column's values; empty if it has none."""
     library = type(elements).__module__.partition(".")[0]
     try:
         if library == "polars" and hasattr(elements, "to_arrow") and find_spec("pyarrow") is not None:
@@ -135,7 +135,7 @@ def _arrow_chunks(elements: Any) -> list[Any]:
 
 
 def _arrow_batches(chunk: Any, size: int) -> Iterator[Batch]:
-    """What is missing is None in a list, to be refused by its position."""
+    """The values of an Arrow array in batches; with missing values as lists that have None there."""
     for packed, present in pack_arrow(chunk):
         if present is None:
             yield from packed.pieces(size)
@@ -149,7 +149,7 @@ _VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
 Mask = NDArray[np.bool_]
 _ARROW_ROWS = 1 << 13
 LONGEST_VALUE = 1 << 16
-"""Longest value that is written out once for every row that refers to it."""
+"""Longest value, in bytes, that is copied for every row that refers to it."""
 
 
 def is_elements(kind: Any) -> bool:
@@ -196,7 +196,7 @@ def pack_arrow(array: Any) -> Iterator[tuple[PackedElements, Mask | None]]:
 
 
 def rows_at_a_time(values: Any) -> int:
-    """Few enough rows that the values which they refer to can be written out for each of them. Raises InvalidInput."""
+    """How many rows to take at a time, so that copying the value of each takes bounded memory. Raises InvalidInput."""
     longest = int(_lengths(values).max(initial=0))
     if longest > LONGEST_VALUE:
         raise must_be("column", f"values of at most {MAX_ELEMENT_BYTES} bytes; one is {longest} bytes long")

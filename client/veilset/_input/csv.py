@@ -1,9 +1,9 @@
-"""One column of a CSV file: its cells in blocks, exactly as strict quoting defines them, with the line of each.
+"""One column of a CSV file: its cells in blocks, by strict quoting, with the line of each.
 
-Quotes stand around whole cells and are doubled within them; every row has as many cells as the first. Then a byte is inside
-quotes iff an odd number of quotes stands before it, so numpy finds rows and cells in whole blocks, about as fast as pyarrow.csv
-and polars read them (66 ns a row against 54 and 59). These do not serve here: both take a file that ends inside of a quote, and
-neither tells the line of a row.
+Quotes surround whole cells and are doubled within them; every row has as many cells as the first. Then a byte is inside quotes if
+and only if an odd number of quotes is before it, so numpy finds rows and cells in whole blocks, about as fast as pyarrow.csv and
+polars (66 ns a row against 54 and 59). These two cannot be used: both accept a file that ends inside a quoted cell, and neither
+gives the line of a row.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _asked(column: str | None, header: bool | None) -> _Asked:
 
 
 class _Cells:
-    """Reads blocks of whole rows, one after the other."""
+    """Reads the column from blocks of whole rows."""
 
     def __init__(self, name: str, asked: _Asked, delimiter: int, quoting: bool, tally: Tally) -> None:
         self._name, self._asked, self._delimiter, self._quoting, self._tally = name, asked, delimiter, quoting, tally
@@ -154,7 +154,7 @@ class _Cells:
         raise InvalidInput("file", f"file {self._name} has {counts}; every row has to have as many cells")
 
     def _begin(self, row: bytes) -> int:
-        """Find the column by the first row; returns how many rows the header takes."""
+        """Find the column by the first row; returns the number of header rows, 0 or 1."""
         asked = self._asked
         if isinstance(asked.column, int):
             if asked.column >= self._width:
@@ -168,9 +168,9 @@ class _Cells:
         return 1
 
     def _check_quotes(self, data: NDArray[np.uint8], quotes: Positions, unclosed: str = "never closed") -> None:
-        """Raises InvalidInput unless each opens or closes a whole cell, or is doubled inside of one.
+        """Raise InvalidInput unless each quote opens or closes a whole cell, or is doubled inside one.
 
-        unclosed: what is said of one that is still open at the end.
+        unclosed: how the message describes one that is still open at the end.
         """
         if not len(quotes):
             return
@@ -216,7 +216,7 @@ def _everything(positions: Positions) -> Positions:
 
 
 def _outside(quotes: Positions) -> Callable[[Positions], Positions]:
-    """What leaves only the positions that are not inside of quotes."""
+    """A function that keeps the positions that are not inside quotes."""
     return lambda positions: positions[np.searchsorted(quotes, positions) & 1 == 0]
 
 

@@ -28,9 +28,9 @@ SHOWN = 10
 
 
 class InvalidElements:
-    """What was no element in a stream: the first ten by their places, and how many in all.
+    """Collects what is no element in a stream: the places of the first ten, and how many there are.
 
-    skip: whether the stream is to go on without them; else `refuse` raises once all were seen.
+    skip: whether to leave them out; else `refuse` raises once all were seen.
     """
 
     def __init__(self, *, skip: bool = False) -> None:
@@ -41,18 +41,18 @@ class InvalidElements:
 
     @property
     def refused(self) -> bool:
-        """Whether what comes next is looked at for its own sake only."""
+        """Whether `refuse` will raise, so that the rest of the stream is only checked."""
         return self.count > 0 and not self.skip
 
     def note(self, position: int, place: str, reason: str) -> None:
-        """Take one. position: of it in the stream; place: for people to read; reason: what it must be."""
+        """Add one. position: in the stream; place: as text for people; reason: what it must be."""
         self._first = position if not self.count else self._first
         self.count += 1
         if self.count <= SHOWN:
             self._shown.setdefault(reason, []).append(place)
 
     def refuse(self) -> None:
-        """Raises InvalidInput, without the elements, where some were not skipped."""
+        """Raise InvalidInput, without the elements in it, if some were not skipped."""
         if not self.refused:
             return
         listed = ", ".join(f"{reason} (not so: {'; '.join(places)})" for reason, places in self._shown.items())
@@ -67,8 +67,8 @@ def digest_batches(
 ) -> Iterator[NDArray[np.uint64]]:
     """Digests of the normalised elements, batch by batch, each uint64 (n,), in bounded memory.
 
-    elements: what `veilset._input.columns.batches` takes. Raises InvalidInput naming the positions, counted from 0, of what is no
-    element, once all are seen; the elements themselves are not repeated.
+    elements: what `veilset._input.columns.batches` takes. Raises InvalidInput with the positions, counted from 0, of what is no
+    element, once all are seen; the message has no elements in it.
     """
     start, invalid = 0, InvalidElements()
     for batch in element_batches(elements):
@@ -121,7 +121,7 @@ def valid_ones(batch: Batch, start: int, profile: Normalization, invalid: Invali
 
 
 def only_valid(elements: PackedStream, profile: Normalization, invalid: InvalidElements) -> PackedStream:
-    """The elements of files without those that are none; ``invalid`` takes these."""
+    """The valid elements of files; ``invalid`` collects the others."""
 
     def blocks() -> Iterator[PackedElements]:
         start = 0

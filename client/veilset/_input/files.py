@@ -1,4 +1,4 @@
-"""Elements from files, for every command alike: lines, a CSV column, Parquet or Arrow; packed or not; ``-`` is standard input."""
+"""Elements from files: lines, a CSV column, Parquet or Arrow; compressed or not; ``-`` is standard input."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class FileForm:
 def read_files(paths: Sequence[str], form: FileForm | None = None, tally: Tally | None = None) -> PackedStream:
     """The elements of files, one after the other, in bounded memory. Missing values, empty lines, rows and cells are skipped.
 
-    tally: counts what is met. Raises InvalidInput, while they are read, for a file that cannot be read, a missing column, or a
-    broken file, naming the place; no element is repeated.
+    tally: counts what is skipped. Raises InvalidInput, while they are read, for a file that cannot be read, a missing
+    column, or a broken file, with the place and without elements.
     """
     form, tally = form or FileForm(), tally or Tally()
     check_encoding(form.encoding)
@@ -93,7 +93,7 @@ def _chosen_format(source: Opened, path: str, form: FileForm) -> str:
 
 
 def _check_used(chosen: str, form: FileForm, name: str) -> None:
-    """Raises InvalidInput for what is given in vain."""
+    """Raise InvalidInput for options that do not apply to this format."""
     given = {
         "header": form.csv.header is not None,
         "delimiter": form.csv.delimiter is not None,
@@ -109,6 +109,6 @@ def _check_used(chosen: str, form: FileForm, name: str) -> None:
 
 
 def _count_null_like(block: PackedElements) -> int:
-    """How many elements are written as programs write a missing value."""
+    """How many elements look like a program's missing value."""
     short = block.ends - block.starts <= 4
     return sum(element in _NULL_LIKE for element in block.select(short)) if short.any() else 0

@@ -24,9 +24,9 @@ from veilset.core.params import MAX_ELEMENT_BYTES
 from veilset.errors import InvalidInput, must_be
 
 _ROWS = 1 << 13
-"""Rows of a Parquet file decoded at a time."""
+"""Rows of a Parquet file that are decoded at a time."""
 _DELTA_ROWS = 16
-"""The same where a value may repeat the one before, so that a small page stands for many long values."""
+"""As `_ROWS`, for encodings in which a small page can hold many long values that repeat each other."""
 
 
 def read_table(path: str, kind: str, column: str | None, tally: Tally) -> Iterator[PackedElements]:
@@ -93,7 +93,7 @@ def _rows(path: str, chunk: Any, group: int, column: str) -> int:
 
 
 def _as_uuids(array: Any) -> Any:
-    """What older pyarrow reads as 16 bytes each."""
+    """UUIDs that older versions of pyarrow read as 16 bytes each."""
     import pyarrow
 
     return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), array)
@@ -145,9 +145,9 @@ def _present(array: Any, path: str, before: int, tally: Tally) -> Iterator[Packe
 
 
 PAGE_LIMIT = 32 << 20
-"""Most that a page of a Parquet file may take."""
+"""Most memory, in bytes, that a page of a Parquet file may take."""
 MESSAGE_LIMIT = 128 << 20
-"""Most that a record batch of an Arrow file may take, its columns together, and all its dictionaries together."""
+"""Most memory, in bytes, that a record batch of an Arrow file may take, and all its dictionaries together."""
 
 _SMALLER = "write the file again with smaller pages, row groups or batches"
 _HEADER = 1 << 16

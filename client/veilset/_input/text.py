@@ -1,7 +1,7 @@
-"""Text files: UTF-8 or another encoding, in blocks of bounded size; what is no text is refused by its line.
+"""Text files: UTF-8 or another encoding, in blocks of bounded size; what is not text is refused, with its line.
 
-A byte order mark may stand at the very beginning only. A carriage return may stand directly before a line feed, where both end a
-line, and in a quoted cell of a CSV file: elsewhere the file has line ends of another kind. A NUL byte is no text.
+A byte order mark is allowed at the very beginning only. A carriage return is allowed directly before a line feed, where both end
+a line, and in a quoted cell of a CSV file; elsewhere the file has other line ends. A NUL byte is not text.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from veilset.errors import InvalidInput, must_be
 
 BLOCK_BYTES = 1 << 19
 LONGEST_LINE = 1 << 20
-"""Far above any element, and as much as is ever held while the end of a line or row is looked for."""
+"""The longest line or row that is accepted, in bytes; far longer than any element."""
 LINE_FEED, CARRIAGE_RETURN = 10, 13
 _MARK = "\ufeff".encode()
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was met on the way, over all files. files: how many were begun. empty: lines, rows and cells without anything, and
-    missing values: all skipped. null_like: elements such as NULL, which were not. uuids: written as text."""
+    """Counts over all files. files: opened. empty: empty lines, rows and cells and missing values, which are skipped. null_like:
+    elements such as NULL, which are not skipped. uuids: values that became text."""
 
     files: int = 0
     empty: int = 0
@@ -99,7 +99,7 @@ def _whole_lines(source: Opened, encoding: str | None) -> Iterator[bytes]:
 
 
 def too_long(name: str, line: int, what: str) -> InvalidInput:
-    """What is said of a line or row that goes on and on."""
+    """The error for a line or row that is too long."""
     return InvalidInput("file", f"file {name} has a {what} of more than {LONGEST_LINE >> 20} MiB in line {line}")
 
 

@@ -1,6 +1,6 @@
-"""What kind of file it is, from its first bytes: text, packed text (unpacked here), a table, or something to refuse by name.
+"""The kind of a file, from its first bytes: text, compressed text (unpacked here), a table, or a kind to refuse by name.
 
-The same for files, pipes and standard input. Memory is bounded, whatever a file says that unpacking it takes.
+The same for files, pipes and standard input. Memory is bounded, whatever a compressed file asks for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ else:
     from backports import zstd
 
 MEMORY_LIMIT = 128 << 20
-"""Most that unpacking may take: xz and zstd files may ask for far more."""
+"""Most memory, in bytes, that unpacking may take; xz and zstd files can ask for far more."""
 
 _HEAD = 16
 _PACKED = {"gzip": b"\x1f\x8b", "bzip2": b"BZh", "xz": b"\xfd7zXZ\x00", "zstd": b"\x28\xb5\x2f\xfd"}
@@ -124,7 +124,7 @@ def _open(path: str) -> Iterator[BinaryIO]:
 
 
 def _peek(file: Any) -> tuple[bytes, BinaryIO]:
-    """The first bytes, and a file that still has them. A first line that has come is not kept waiting for a second."""
+    """The first bytes, and a file that still has them. Does not wait for more than a first line."""
     head = b""
     while len(head) < _HEAD and b"\n" not in head:
         read = file.read1(_HEAD)
@@ -166,7 +166,7 @@ def _unpack(file: BinaryIO, packing: str) -> BinaryIO:
 
 
 class _Joined(io.RawIOBase):
-    """Bytes that were read already, then the rest of their file."""
+    """Bytes that were read already, followed by the rest of their file."""
 
     def __init__(self, head: bytes, rest: Any) -> None:
         self._head, self._rest = head, rest
@@ -182,7 +182,7 @@ class _Joined(io.RawIOBase):
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of one packed stream after the other, as `cat` makes them; padding zeros between them are passed over."""
+    """The content of concatenated compressed streams, as `cat` makes them; padding zeros between them are skipped."""
 
     def __init__(self, file: BinaryIO, make: Callable[[], Any], magic: bytes) -> None:
         self._file, self._make, self._magic = file, make, magic
@@ -207,7 +207,7 @@ class _Unpacked(io.RawIOBase):
                 return len(read)
 
     def _next_stream(self) -> bytes:
-        """What the next stream begins with; empty at the end."""
+        """The first bytes of the next stream; empty at the end."""
         rest = self._stream.unused_data.lstrip(b"\0")
         while len(rest) < len(self._magic) and (more := self._file.read(1 << 16)):
             rest = (rest + more).lstrip(b"\0")

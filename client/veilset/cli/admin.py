@@ -86,9 +86,7 @@ def _show_account(found: Budget, as_json: bool) -> None:
 def health(context: click.Context, timeout_seconds: float, server: Server, as_json: bool) -> None:
     """Ask the service whether it is ready, for container health checks: exit code 0 if it is, 1 if not or out of
     reach."""
-    from veilset._service.channel import is_serving
-
-    serving = is_serving(server.endpoint(), timeout_seconds)
+    serving = server.is_serving(timeout_seconds)
     status = "serving" if serving else "not serving"
     emit({"server": server.target, "status": status}, as_json, status)
     if not serving:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import wraps
@@ -32,29 +33,36 @@ class Server:
     """How to reach the service, from the options."""
 
     target: str
-    token: str | None = field(repr=False)
-    ca: Path | None
-    cert: Path | None
-    cert_key: Path | None
-    insecure: bool
+    credentials: Mapping[str, Any] = field(repr=False)
 
     def connect(self, timeout_seconds: float = 30.0) -> Service:
         """A connection to the service; use it as a context manager. Raises InvalidInput."""
         from veilset._service.service import Service
 
-        return Service(self.endpoint(), timeout_seconds)
+        with _naming_cert_key():
+            return Service(self._endpoint(), timeout_seconds)
 
-    def endpoint(self) -> Endpoint:
-        """The checked address and credentials. Raises InvalidInput."""
-        return make_endpoint(
-            self.target,
-            token=self.token,
-            ca=self.ca,
-            cert=self.cert,
-            key=self.cert_key,
-            insecure=self.insecure,
-            environment=os.environ,
-        )
+    def is_serving(self, timeout_seconds: float) -> bool:
+        """As `veilset._service.channel.is_serving`."""
+        from veilset._service.channel import is_serving
+
+        with _naming_cert_key():
+            return is_serving(self._endpoint(), timeout_seconds)
+
+    def _endpoint(self) -> Endpoint:
+        return make_endpoint(self.target, environment=os.environ, **self.credentials)
+
+
+@contextmanager
+def _naming_cert_key() -> Iterator[None]:
+    """The library calls a certificate's key ``key``, which is another option here; errors name --cert-key."""
+    try:
+        yield
+    except InvalidInput as error:
+        if error.field == "key":
+            error.field, error.message = "cert_key", f"cert_key{error.message.removeprefix('key')}"
+            error.args = (error.message,)
+        raise
 
 
 def _file(flag: str, name: str, variable: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -83,17 +91,10 @@ def server(command: Callable[..., Any]) -> Callable[..., Any]:
     @_file("--cert-key", "cert_key", "VEILSET_CERT_KEY_FILE", "Its private key (PEM).")
     @click.option("--insecure", is_flag=True, help="Allow plain text to an address that is not loopback.")
     @wraps(command)
-    def with_server(
-        target: str,
-        token_file: Path | None,
-        ca: Path | None,
-        cert: Path | None,
-        cert_key: Path | None,
-        insecure: bool,
-        **rest: Any,
-    ) -> Any:
-        token = read_token(token_file) if token_file is not None else None
-        return command(server=Server(target, token, ca, cert, cert_key, insecure), **rest)
+    def with_server(target: str, token_file: Path | None, cert_key: Path | None, **rest: Any) -> Any:
+        credentials = {name: rest.pop(name) for name in ("ca", "cert", "insecure")} | {"key": cert_key}
+        credentials["token"] = read_token(token_file) if token_file is not None else None
+        return command(server=Server(target, credentials), **rest)
 
     return with_server
 

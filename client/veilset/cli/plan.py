@@ -51,36 +51,33 @@ _COUNTED_FROM = 5_000
 def plan(
     size: int,
     encoding: str | None,
-    max_bytes: int | None,
-    bits_per_element: float | None,
     rule: str,
     min_tpr: float | None,
     max_fpr: float | None,
     efficiency: float | None,
-    increments: int,
     increment_capacity: int,
-    removals_epsilon: float,
     plot: Path | None,
     as_json: bool,
-    **promise: Any,
+    **parameters: Any,
 ) -> None:
     """Compare what each encoding makes of a promise, and say which to take; needs no service.
 
     With the dimensions of an encoding this shows what they are worth, even if that is little. Example: veilset plan
     --size 1000000 --epsilon 3 --adjacency add-remove --max-bytes 8M
     """
-    name, dimensions = options.take_dimensions(encoding, promise)
-    privacy = _privacy(**promise)
+    name, dimensions = options.take_dimensions(encoding, parameters)
+    privacy = PrivacyParameters(
+        adjacency=Adjacency(parameters.pop("adjacency")),
+        calibration=Calibration(parameters.pop("calibration") or Calibration.W_QUANTILE),
+        **{name: parameters.pop(name) for name in ("epsilon", "delta", "elements_per_user", "min_size")},
+    )
     request = PlanRequest(
         size,
         privacy,
-        max_bytes=max_bytes,
-        bits_per_element=bits_per_element,
         objective=_objective(min_tpr, max_fpr, efficiency),
         rule=Rule(rule),
-        increments=increments,
         increment_size=increment_capacity,
-        removals_epsilon=removals_epsilon,
+        **parameters,
     )
     found: dict[str, Plan | PoorUtility]
     if name is not None and dimensions:
@@ -108,19 +105,6 @@ def _objective(min_tpr: float | None, max_fpr: float | None, efficiency: float |
     if len(given) > 1:
         raise InvalidInput("min-tpr", "min-tpr, max-fpr and efficiency exclude each other; give one of them")
     return given[0] if given else LargestAdvantage()
-
-
-def _privacy(
-    epsilon: float, delta: float, adjacency: str, calibration: str | None, elements_per_user: int, min_size: int
-) -> PrivacyParameters:
-    return PrivacyParameters(
-        epsilon,
-        delta,
-        Adjacency(adjacency),
-        Calibration(calibration) if calibration else Calibration.W_QUANTILE,
-        elements_per_user,
-        min_size,
-    )
 
 
 def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtility], searched: bool) -> str:

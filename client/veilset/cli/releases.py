@@ -58,20 +58,7 @@ from veilset.errors import InvalidInput
 @options.server
 @options.as_json
 def publish(
-    set_name: str,
-    request_id: str | None,
-    no_wait: bool,
-    although_pending: bool,
-    count_epsilon: float | None,
-    count_delta: float,
-    epsilon: float,
-    encoding: str | None,
-    increment: bool,
-    increments: int | None,
-    timeout_seconds: float,
-    server: Server,
-    as_json: bool,
-    **dimensions: Any,
+    set_name: str, no_wait: bool, encoding: str | None, server: Server, as_json: bool, **parameters: Any
 ) -> int:
     """Draw fresh noise over all finished uploads of SET, charge its budget, and publish to Redis.
 
@@ -79,22 +66,9 @@ def publish(
     same command with --request-id shows its state. Exit code 1 if it is lost: charged, but its file was damaged before Redis had
     it.
     """
-    name, given = options.take_dimensions(encoding, dimensions)
+    encoding, dimensions = options.take_dimensions(encoding, parameters)
     with server.connect() as service:
-        release = service.publish(
-            set_name,
-            request_id=request_id,
-            wait=not no_wait,
-            count_epsilon=count_epsilon,
-            count_delta=count_delta,
-            although_pending=although_pending,
-            epsilon=epsilon,
-            encoding=name or "",
-            increment=increment,
-            increments=increments,
-            timeout_seconds=timeout_seconds,
-            **given,
-        )
+        release = service.publish(set_name, wait=not no_wait, encoding=encoding or "", **(parameters | dimensions))
     shown = describe(release)
     emit(shown, as_json, f"{release.set_name}/{release.sequence} {release.state}\n{make_statement(release.header)}")
     if release.state == "lost":

@@ -1,8 +1,8 @@
-"""The compiled kernels, where the extra ``fast`` is installed and there is enough work to pay for loading them.
+"""The compiled kernels, if the extra ``fast`` is installed and there is enough work to pay for loading them.
 
-numba takes most of a second to load, which a short command must not pay. No one knows how much work a stream will bring, so
-the callers tell what the kernels would have saved so far, and once that adds up to what loading costs they are loaded: never
-more than twice what the better choice would have taken. The service goes by the public length of a vector instead.
+numba takes most of a second to load, which is too long for a short command, and the length of a stream is not known beforehand.
+So callers report how much time the kernels would have saved so far, and once that adds up to the cost of loading they are loaded:
+never more than twice what the better choice would have taken. The service goes by the public length of a vector instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parameters of a set, as frozen records that cannot hold a value out of range.
+"""The parameters of a set: frozen records that cannot hold a value out of range.
 
 Ranges are checked by containment (``if not low <= value <= high``), so that NaN fails.
 """
@@ -26,7 +26,7 @@ DIGEST_BYTES = 8
 KEY_CHECK_BYTES = 8
 MAX_PART = 10_000
 MAX_SMALL_ELEMENTS = 4096
-"""In an upload of one call."""
+"""Elements of an upload that is one call, at most."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
@@ -34,14 +34,14 @@ _KEY_CHECK = re.compile(rf"[0-9a-f]{{{2 * KEY_CHECK_BYTES}}}", re.ASCII)
 
 
 class Adjacency(StrEnum):
-    """Neighbouring relation: which two data sets must look alike. Required everywhere; never guessed."""
+    """Neighbouring relation: which two data sets must look alike. It has no default anywhere."""
 
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"
 
 
 class Calibration(StrEnum):
-    """How much of the hash the promise rests on: worst-case assumes nothing and has δ = 0; see docs/privacy.md."""
+    """What the promise assumes of the hash: worst-case assumes nothing and has δ = 0; see docs/privacy.md."""
 
     W_QUANTILE = "w-quantile"
     EXACT = "exact"
@@ -64,7 +64,7 @@ class Operation(StrEnum):
 
 
 class Normalization(StrEnum):
-    """What producers and readers alike do to an element's text before hashing it."""
+    """What producers and readers do to an element's text before hashing it."""
 
     NONE = "none"
     TRIM_CASEFOLD = "trim-casefold"
@@ -78,7 +78,7 @@ class Normalization(StrEnum):
 
     @property
     def versioned(self) -> str:
-        """Name with version, as in the contract's NORMALIZATION_…_V1: a changed profile would be a new name."""
+        """Name with version, as in the contract's NORMALIZATION_…_V1; a changed normalization gets a new name."""
         return self.value if self is Normalization.NONE else f"{self.value}-1"
 
 
@@ -151,8 +151,8 @@ class PrivacyParameters:
 
     epsilon in (0, 64], delta in [0, 0.1]. elements_per_user: how many elements one user may contribute (the unit of
     privacy), in [1, 1000]. min_size: the owner's public promise that the set holds at least this many distinct
-    elements, in [1, 10^12]; 1 takes no credit. Worst-case calibration is pure ε: whatever delta was allowed, it holds and
-    is charged with delta = 0, and takes no credit of min_size, which becomes 1.
+    elements, in [1, 10^12]; 1 assumes nothing. Worst-case calibration is pure ε: it is charged with delta = 0, and delta and
+    min_size become 0 and 1 here, whatever was given.
     """
 
     epsilon: float

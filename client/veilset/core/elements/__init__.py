@@ -1,1 +1,1 @@
-"""From an element to its digest: normalization, hash schemes, keys."""
+"""From an element to its digest: normalization, hash schemes, secrets."""

@@ -94,16 +94,15 @@ def key_check(key: bytes) -> str:
 
 
 class AmbientKey(bytes):
-    """A secret that stands ready for the keyed sets among many, such as one that the environment names: of no use, and no
-    mistake, where a scheme takes none."""
+    """A secret that the environment names for the keyed sets among many; it is ignored where a scheme takes none."""
 
 
 def check_key(hashing: HashParameters, key: bytes | None, owner: str) -> bytes | None:
     """The secret to hash with. Raise WrongKey if ``key`` is not the one whose check value ``hashing`` has; ``owner`` names the
     set or release.
 
-    No key passes, as there is work that needs none; so does any where no check value is known. Raises InvalidInput for what is
-    no secret at all, and for one where the scheme takes none, unless it is ambient.
+    None passes, as some work needs no key; any key passes if no check value is known. Raises InvalidInput for what cannot be a
+    secret, and for a key with a scheme that takes none, unless it is an `AmbientKey`.
     """
     if key is None:
         return None

@@ -1,4 +1,4 @@
-"""Elements as callers hold them (str or bytes) → the bytes that are hashed, alike for producers and readers."""
+"""Elements (str or bytes) → the bytes that are hashed, alike for producers and readers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _nfc(text: str) -> str:
 
 
 def _check_marks(text: str) -> None:
-    """Normalization sorts marks that follow each other, in a time that grows with the square of their number: so a run of them is
-    as long as in the stream-safe text format of UAX #15, or the text is refused."""
+    """Normalization sorts a run of combining marks in time that grows with the square of its length. So runs may be as long as in
+    the stream-safe text format of UAX #15; longer ones are refused with InvalidInput."""
     run = 0
     for character in text:
         run = run + 1 if unicodedata.combining(character) else 0
@@ -47,8 +47,8 @@ def _check_marks(text: str) -> None:
 
 
 def _email(text: str) -> str:
-    """local@domain in lower case, the domain in its ASCII form. The time that this takes depends on the one address alone:
-    nothing is remembered of others, or a producer could time who came before."""
+    """local@domain in lower case, the domain in its ASCII form. The time depends on this address alone: nothing is cached, or
+    timing would show which addresses came before."""
     text = text.strip()
     if text.isascii():
         text = text.lower()
@@ -61,7 +61,7 @@ def _email(text: str) -> str:
 
 
 def _is_local(local: str) -> bool:
-    """Whether this can stand before the @: white space and control characters only within quotes."""
+    """Whether this is a local part: white space and control characters may only be within quotes."""
     if _LOCAL.fullmatch(local):
         return True
     quoted = len(local) > 2 and local[0] == local[-1] == '"'
@@ -92,7 +92,7 @@ def _ascii_domain(domain: str) -> str:
 
 
 def _decoded(label: str) -> str:
-    """A label as Unicode; one that is encoded already has to hold what would be encoded so."""
+    """A label as Unicode. Raises UnicodeError for an encoded one that is not the encoding of its own text."""
     if not label.startswith("xn--"):
         return label
     found = label[4:].encode("ascii").decode("punycode")
@@ -146,7 +146,7 @@ def normalize(elements: Iterable[Element], profile: Normalization = Normalizatio
 
 
 def _encode_plain(elements: list[str]) -> list[bytes]:
-    """The common case, at the speed of a C loop."""
+    """Text without normalization, the common case, in one C loop."""
     try:
         return list(map(str.encode, elements))
     except UnicodeError:

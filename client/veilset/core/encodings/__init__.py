@@ -1,4 +1,4 @@
-"""How digests become a noisy vector: one folder for each family, and the list of them.
+"""The encodings: how digests become a noisy vector. One folder for each family, and the list of them.
 
 A new family is a folder with a subclass of `veilset.core.encodings.interface.Parameters` and a line below.
 """
@@ -15,7 +15,7 @@ from veilset.core.encodings.planning import Plan, PlanRequest, SmallestVector
 from veilset.errors import InvalidInput, PoorUtility, must_be
 
 ENCODINGS: dict[str, type[Parameters]] = {family.encoding: family for family in (BloomParameters, LinearParameters)}
-"""Name → family, in the order of tables; the first is taken where none is named."""
+"""Name → family, in the order of tables; the first is the default."""
 
 _AS_GOOD = 0.01
 
@@ -23,7 +23,7 @@ DEFAULT_ENCODING = next(iter(ENCODINGS))
 
 
 def find_encoding(name: str) -> type[Parameters]:
-    """The family of that name. Raises InvalidInput with the names that there are."""
+    """The family of that name. Raises InvalidInput with all names."""
     if name not in ENCODINGS:
         raise must_be("encoding", "one of " + ", ".join(ENCODINGS), name)
     return ENCODINGS[name]
@@ -39,7 +39,7 @@ def parameters_of(name: str, fields: Mapping[str, int]) -> Parameters:
 
 
 def plan_all(request: PlanRequest) -> dict[str, Plan | PoorUtility]:
-    """The best plan of every family, or its refusal: for poor answers, or where increments would not keep the promise."""
+    """The best plan of every family, or why it has none: its answers are too poor, or increments would break the promise."""
     found: dict[str, Plan | PoorUtility] = {}
     for name, family in ENCODINGS.items():
         try:
@@ -55,13 +55,13 @@ def plan_all(request: PlanRequest) -> dict[str, Plan | PoorUtility]:
 
 
 def check_increments(plan: Plan) -> None:
-    """Raise InvalidInput for a plan with increments that would not keep its promise."""
+    """Raise InvalidInput for a plan whose increments would break its promise."""
     if plan.increments:
         check_generation(plan.parameters, plan.privacy)
 
 
 def recommended(found: Mapping[str, Plan | PoorUtility], request: PlanRequest) -> Plan:
-    """The plan to take: the shortest of those within 1% of the best by the objective. Raises the refusal if there is none."""
+    """The plan to take: the shortest within 1% of the best by the objective. Raises PoorUtility if there is none."""
     plans = [plan for plan in found.values() if isinstance(plan, Plan)]
     if not plans:
         raise next(refused for refused in found.values() if isinstance(refused, PoorUtility))

@@ -1,9 +1,9 @@
 """From readings to a decision, a score or a probability, for every encoding alike.
 
-Theory of operation. A decoder needs the release alone: the law of a reading for members and for non-members. Every
-sensible test accepts the readings of the largest log-likelihood ratios (Neyman and Pearson), so a rule or a limit is a
-cut through the readings in the order of their scores. Readings come in groups: what is known of an element without the
-vector. A caller's limit holds in each group by itself, and so for every element and not only on average.
+A decoder needs the release alone: the law of a reading for members and for non-members. Every sensible test accepts the readings
+of the largest log-likelihood ratios (Neyman and Pearson), so a rule or a limit is a cut through the readings in the order of
+their scores. Readings come in groups: what is known of an element without the vector. A caller's limit holds in each group by
+itself, and so for every element and not only on average.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Floats = NDArray[np.float64]
 
 
 class Rule(StrEnum):
-    """Which readings are accepted when the caller sets no limit to an error rate.
+    """Which readings are accepted if the caller sets no limit to an error rate.
 
-    best: those that members give more often than others, for the largest TPR - FPR. all-ones: only those that every member
-    would give without noise, as in a filter without noise.
+    best: those that members give more often than non-members, for the largest TPR - FPR. all-ones: only those that every member
+    gives without noise, as in a plain Bloom filter.
     """
 
     BEST = "best"
@@ -53,7 +53,7 @@ class Limits:
 
     @property
     def given(self) -> bool:
-        """Whether there is a limit at all."""
+        """Whether there is a limit."""
         return self.max_false_positive_rate is not None or self.min_true_positive_rate is not None
 
 
@@ -77,7 +77,7 @@ class Law:
     facts: Mapping[str, float] = field(default_factory=dict)
 
     def alike(self, reading: int) -> NDArray[np.int64]:
-        """The readings that an element of this reading could have given."""
+        """The readings that an element of this reading could have given; int64, their indices."""
         possible = (self.groups == self.groups[reading]) & ((self.members > 0.0) | (self.others > 0.0))
         return np.flatnonzero(possible)
 
@@ -86,8 +86,8 @@ class Law:
 class Decoder:
     """A ready test for one release (or one planned release), with its error rates; made by `make_decoder`.
 
-    accepts: bool (R,), the readings that are taken for members'. true_positive_rate, false_positive_rate: of a random
-    member and non-member.
+    accepts: bool (R,), the readings that are answered yes. true_positive_rate, false_positive_rate: of a random member and
+    non-member.
     """
 
     law: Law
@@ -102,26 +102,26 @@ class Decoder:
 
     @property
     def vectors(self) -> tuple[Decoder, ...]:
-        """A decoder for each vector that is read."""
+        """A decoder for each vector that is read: of the releases, then of removed elements."""
         return (self,)
 
     @property
     def first(self) -> Decoder:
-        """The decoder of the base release."""
+        """The decoder of the base release alone."""
         return self
 
     @property
     def saturated(self) -> bool:
-        """Whether the vector holds too much to show anything."""
+        """Whether the vector holds too many elements to show anything."""
         return self.law.saturated
 
     @property
     def saturated_parts(self) -> tuple[int, ...]:
-        """The increments, by their number in the generation, that hold too much to show anything; the base has 0."""
+        """The numbers in the generation of the releases that are saturated; the base has 0."""
         return (0,) if self.saturated else ()
 
     def decide(self, readings: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each element is taken for a member."""
+        """Whether each element is answered yes; bool, of the shape of the readings."""
         return np.asarray(self.accepts[np.asarray(readings)])
 
     def scores(self, readings: ArrayLike) -> Floats:
@@ -129,7 +129,7 @@ class Decoder:
         return np.asarray(self.law.scores[np.asarray(readings)])
 
     def extremes(self, reading: Any) -> Floats:
-        """The smallest and the largest score that an element of this reading could have had; shape (2,)."""
+        """The smallest and the largest score that an element of this reading could have; shape (2,)."""
         possible = self.law.scores[self.law.alike(reading)]
         return np.array([possible.min(), possible.max()])
 
@@ -157,9 +157,9 @@ def make_decoder(
 ) -> Decoder:
     """Choose the readings to accept, and predict the error rates.
 
-    max_false_positive_rate: the test of the largest TPR with at most this FPR, in place of the rule;
+    max_false_positive_rate: take the test of the largest TPR with at most this FPR, instead of the rule;
     min_true_positive_rate: the test of the smallest FPR with at least this TPR; at most one of the two, in (0, 1).
-    Raises InvalidInput, and PoorUtility with what is possible where no reading of an ordinary element meets the limit.
+    Raises InvalidInput, and PoorUtility with what is possible if no reading of an ordinary element meets the limit.
     """
     rule = check_choice("rule", rule, Rule)
     limits = Limits(max_false_positive_rate, min_true_positive_rate)
@@ -178,7 +178,7 @@ def make_decoder(
 
 
 def _cut(law: Law, group: NDArray[np.bool_], limits: Limits, *, refuse: bool) -> NDArray[np.bool_]:
-    """Which readings of a group to accept: the best ones, as many as the limit allows, or as few as it asks for."""
+    """Which readings of a group to accept: the best ones, as many as the limit allows or as few as it needs; bool."""
     members, others = (chances[group] / (chances[group].sum() or 1.0) for chances in (law.members, law.others))
     order = np.lexsort((np.arange(len(members)), law.scores[group]))[::-1]
     detected, mistaken = np.cumsum(members[order]), np.cumsum(others[order])
@@ -198,7 +198,7 @@ def _cut(law: Law, group: NDArray[np.bool_], limits: Limits, *, refuse: bool) ->
 
 def _refusal(field: str, limit: float, extreme: str, possible: float) -> PoorUtility:
     return PoorUtility(
-        f"{field} {limit:g} cannot be reached with this release: the {extreme} possible is {possible:.4g}. It takes a "
+        f"{field} {limit:g} cannot be reached with this release: the {extreme} possible is {possible:.4g}. It needs a "
         "larger epsilon, a longer vector or another encoding; veilset plan with that limit finds them",
         **{field: limit, f"{extreme}_{field.split('_', 1)[1]}": possible},
     )

@@ -1,4 +1,4 @@
-"""A base release and its increments: how increments are made, and the answers of all together.
+"""A base release and its increments: when increments are allowed, and the answers of all releases together.
 
 An element is in at most one release of a generation, and a reader says "member" if any release says so and no vector of removed
 elements does. No other scheme of pure ε that cannot foresee arrivals has better rates (docs/privacy.md, 18).
@@ -76,7 +76,7 @@ class GenerationDecoder(Decoder):
 
     @property
     def saturated(self) -> bool:
-        """Whether all releases hold too much to show anything."""
+        """Whether all releases hold too many elements to show anything."""
         return all(part.saturated for part in self.parts)
 
     @property

@@ -1,8 +1,8 @@
 """What every encoding provides: one frozen record of public integers that plans, encodes, reads and explains a noisy vector.
 
-A family of vectors is a folder beside this file with one subclass of `Parameters`, and a line in
-`veilset.core.encodings`. The service, the header, the readers and the command line know what stands here, and nothing of
-a family's own. A *reading* is a small integer that an element finds in a vector; what readings mean is their `Law`.
+A family of vectors is a folder beside this file with one subclass of `Parameters`, and a line in `veilset.core.encodings`. The
+service, the header, the readers and the command line use this interface only. A *reading* is a small integer that an element
+finds in a vector; what readings mean is their `Law`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Readings = NDArray[np.integer[Any]]
 
 
 class Vector(Protocol):
-    """A noisy vector, wherever it lies."""
+    """A noisy vector, in memory or in Redis."""
 
     def fetch(self, offsets: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
         """The ``length`` bytes from each offset on; uint8 of shape offsets.shape + (length,). All lie within the vector."""
         ...
 
     def count_ones(self) -> int:
-        """Ones of the whole vector."""
+        """The number of ones in the whole vector."""
         ...
 
 
@@ -56,15 +56,21 @@ class MemoryVector:
         return np.asarray(sliding_window_view(self.array, length)[offsets])
 
     def count_ones(self) -> int:
-        """As `Vector.count_ones`; in pieces, so that a mapped vector is not copied."""
-        starts = range(0, len(self.array), CHUNK_BYTES)
-        return sum(int(np.bitwise_count(self.array[at : at + CHUNK_BYTES]).sum(dtype=np.int64)) for at in starts)
+        return count_ones(self.array)
+
+
+def count_ones(vector: NDArray[np.uint8], chunk_bytes: int = CHUNK_BYTES) -> int:
+    """Number of ones of a packed vector, counted in pieces, so that a mapped vector is not copied."""
+    return sum(
+        int(np.bitwise_count(vector[start : start + chunk_bytes]).sum(dtype=np.int64))
+        for start in range(0, len(vector), chunk_bytes)
+    )
 
 
 class Parameters(ABC):
     """The public parameters of one encoding's vectors, noise included; a frozen dataclass of integers in every family.
 
-    Its fields carry the names of its message in parameters.proto. Those in DIMENSIONS an owner may choose; the others
+    Its fields have the names of its message in parameters.proto. An owner may choose those in DIMENSIONS; the others
     are the noise, which follows from the dimensions and the promise.
     """
 
@@ -75,14 +81,14 @@ class Parameters(ABC):
     """Name → one line of help, for each field that an owner may choose."""
 
     BEYOND: ClassVar[str]
-    """What becomes of the answers where a set outgrows the capacity, in a phrase."""
+    """What happens to the answers when a set outgrows the capacity, in a phrase."""
 
     GENERATIONS: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.ADD_REMOVE})
     """The relations under which a base and its increments together keep the promise of the base (docs/privacy.md, 18)."""
 
     @classmethod
     def capacity_for(cls, size: int) -> int:
-        """The number of elements that a vector is made for where ``size`` are expected."""
+        """The number of elements that a vector is made for if ``size`` are expected."""
         return size
 
     @classmethod
@@ -94,7 +100,7 @@ class Parameters(ABC):
     @classmethod
     @abstractmethod
     def plan(cls, request: PlanRequest) -> Plan:
-        """The best parameters for a request. Raises PoorUtility with what would do, and InvalidInput."""
+        """The best parameters for a request. Raises InvalidInput, and PoorUtility with a setting that would work."""
 
     @property
     @abstractmethod
@@ -108,12 +114,12 @@ class Parameters(ABC):
 
     @abstractmethod
     def charged(self, privacy: PrivacyParameters) -> PrivacyParameters:
-        """The promise that a release with these parameters keeps when ``privacy`` was asked for: what is charged and stated.
-        `pure` of it where it holds with δ = 0 for any hash."""
+        """The promise that a release with these parameters keeps, which is charged and stated: ``privacy`` as asked
+        for, or `pure` of it where it holds with δ = 0 for any hash."""
 
     @abstractmethod
     def check(self, privacy: PrivacyParameters) -> None:
-        """Raise InvalidInput, naming the field, if these parameters have less noise than the promise asks for."""
+        """Raise InvalidInput, naming the field, if these parameters have less noise than the promise needs."""
 
     @abstractmethod
     def resized(self, privacy: PrivacyParameters, *, made_for: int, capacity: int) -> Self:
@@ -131,7 +137,7 @@ class Parameters(ABC):
         """The reading of each digest of shape (n,); integers of shape (n,)."""
 
     def read_one(self, vector: MemoryVector, digest: int) -> int:
-        """The reading of one digest; a family that can do it faster does."""
+        """The reading of one digest; families may override it with something faster."""
         return int(self.read(vector, np.array([digest], dtype=np.uint64))[0])
 
     @abstractmethod
@@ -140,7 +146,7 @@ class Parameters(ABC):
 
     @abstractmethod
     def expected_law(self, size: int) -> Law:
-        """The law of readings to expect of a vector that holds ``size`` elements."""
+        """The expected law of readings of a vector that holds ``size`` elements."""
 
     @abstractmethod
     def overlap(self, law: Law, found: NDArray[np.int64], confidence: float) -> Overlap:
@@ -148,7 +154,7 @@ class Parameters(ABC):
 
     @abstractmethod
     def size(self, vector: MemoryVector, confidence: float) -> SizeEstimate:
-        """How many elements the vector stands for. Raises Unsupported where a vector does not show it, with what does."""
+        """How many elements the set has. Raises Unsupported, with what else to do, where a vector does not show it."""
 
     @abstractmethod
     def compare(self, vectors: tuple[MemoryVector, MemoryVector], other: Parameters, confidence: float) -> Comparison:
@@ -156,21 +162,21 @@ class Parameters(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, int | float]:
-        """What is worth showing beside the fields, such as the chance that a bit is flipped; name → value."""
+        """Further values to show, such as the chance that a bit is flipped; name → value."""
 
     @abstractmethod
     def __str__(self) -> str:
-        """The dimensions in a phrase."""
+        """The dimensions, in a phrase."""
 
     def fields(self) -> dict[str, int]:
-        """All fields, dimensions first."""
+        """All fields, dimensions first; name → value."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type] # dataclasses
 
     def dimensions(self) -> dict[str, int]:
-        """The fields that an owner may choose."""
+        """The fields that an owner may choose; name → value."""
         return {name: value for name, value in self.fields().items() if name in self.DIMENSIONS}
 
 
 def pure(privacy: PrivacyParameters) -> PrivacyParameters:
-    """The promise with δ = 0 and no assumption on the hash: the record makes δ 0 and min_size 1 of it."""
+    """The promise with δ = 0 and without assumptions on the hash; the record itself sets delta to 0 and min_size to 1."""
     return replace(privacy, calibration=Calibration.WORST_CASE)

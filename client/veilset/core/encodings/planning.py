@@ -1,4 +1,4 @@
-"""What a plan is asked for, and what it promises: alike for all encodings, each of which searches in its own way.
+"""The planner's requests and plans, alike for all encodings; each encoding has its own search.
 
 An objective is a frozen record that says how good a pair of error rates is. A merit is a float that grows with quality;
 -inf means that the objective's own limit is broken. Merits work on arrays, so that a search can weigh many settings at once.
@@ -24,10 +24,10 @@ MINIMUM_EFFICIENCY = 0.05
 """Below this share of the possible advantage a setting counts as useless; a coin has 0."""
 
 DEFAULT_BITS_PER_ELEMENT = 64
-"""The limit of a search where none is given."""
+"""Bits per element up to which a search without a size limit looks."""
 
 UNKNOWN_SIZE = 100_000
-"""What a set is planned for whose size was not declared: its releases are made for noisy counts of their own."""
+"""The planned size of a set without a declared size, whose releases are made for noisy counts."""
 
 MAX_VECTOR_BITS = 1 << 40
 SMALLEST_EPSILON = 1e-9
@@ -39,7 +39,7 @@ _LEAST_MOST = 1 << 16  # bytes that a vector of few removed elements may take
 
 
 def default_increment(size: int) -> int:
-    """How many new elements an increment is made for where nothing else is said: a hundredth of the size, at least 1000."""
+    """How many new elements an increment is made for by default: a hundredth of the size, at least 1000."""
     return max(LEAST_INCREMENT, -(-size // 100))
 
 
@@ -48,8 +48,8 @@ def rates_after(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """TPR and FPR of a generation after so many increments, from the rates (t, f) of each single release; float64, same shape.
 
-    An element is in at most one release, and any yes makes it a member: a non-member is answered yes with 1 - (1-f)^(T+1), and a
-    member, who is a non-member of T releases, with 1 - (1-t)·(1-f)^T.
+    An element is in at most one release, and a yes of any release decides: a non-member is answered yes with probability
+    1 - (1-f)^(T+1), and a member, which is a non-member of T releases, with 1 - (1-t)·(1-f)^T.
     """
     silent = 1.0 - np.asarray(mistaken, dtype=np.float64)
     missed = 1.0 - np.asarray(detected, dtype=np.float64)
@@ -197,7 +197,7 @@ class PlanRequest:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the caller set a size limit."""
+        """Whether there is a size limit."""
         return self.max_bytes is not None or self.bits_per_element is not None
 
     @property
@@ -230,7 +230,7 @@ class PlanRequest:
 
     @property
     def needed_advantage(self) -> float:
-        """The advantage below which the plan is refused, at the efficiency that is asked."""
+        """The advantage below which a plan is refused."""
         floor = self.min_efficiency
         if isinstance(self.objective, SmallestVector):
             floor = max(floor, self.objective.min_efficiency)
@@ -244,7 +244,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRates:
-    """What a generation's answers are worth after so many increments. bytes: of all its packed vectors."""
+    """The error rates of a generation after so many increments. bytes: of all its packed vectors."""
 
     increments: int
     true_positive_rate: float
@@ -275,7 +275,7 @@ class Plan:
     removals_epsilon: float = 0.0
 
     def after(self, increments: int) -> GenerationRates:
-        """What the answers are worth after so many increments, and the bytes of all releases so far."""
+        """The rates after so many increments, and the bytes of all releases so far."""
         detected, mistaken = rates_after(self.true_positive_rate, self.false_positive_rate, increments)
         stays = 1.0
         if self.removals_epsilon:
@@ -306,7 +306,7 @@ class Plan:
 
     @property
     def removal_rate(self) -> float:
-        """How often a removed element is answered no because of a vector of removed elements; 0 without such."""
+        """The chance that a vector of removed elements makes a removed element answered no; 0 without such vectors."""
         if not self.removals_epsilon:
             return 0.0
         return self._removals(self.increment_size or default_increment(self.size)).true_positive_rate
@@ -328,7 +328,7 @@ class Plan:
 
     @property
     def attacker_accuracy_limit(self) -> float:
-        """How often a guess at one user's presence can be right at most."""
+        """The largest share of right guesses at one user's presence."""
         return attacker_accuracy_limit(self.privacy.epsilon, self.privacy.delta)
 
     @property
@@ -343,11 +343,11 @@ class Plan:
 
     @property
     def bits_per_element(self) -> float:
-        """Of the packed vector."""
+        """Length of the packed vector in bits, per element."""
         return 8 * self.bytes / self.size
 
     def record(self) -> dict[str, object]:
-        """All of it, flat, as JSON takes it."""
+        """All values of the plan, flat, for JSON."""
         rates = ("true_positive_rate", "false_positive_rate", "advantage", "advantage_limit", "efficiency")
         more = ("attacker_accuracy_limit", "capacity", "bytes", "bits_per_element")
         return {
@@ -367,9 +367,9 @@ class Plan:
 
 
 def evaluate(parameters: Parameters, request: PlanRequest) -> Plan:
-    """Price given parameters; answers however poor they are.
+    """The plan of given parameters, even if its utility is poor.
 
-    Raises PoorUtility only where the objective sets a limit to an error rate that they cannot reach.
+    Raises PoorUtility only if they cannot reach the objective's own limit to an error rate.
     """
     decoder = planned_decoder(parameters, request)
     return Plan(
@@ -385,7 +385,7 @@ def evaluate(parameters: Parameters, request: PlanRequest) -> Plan:
 
 
 def planned_decoder(parameters: Parameters, request: PlanRequest) -> Decoder:
-    """The test that the request leads to, of a vector that does not exist yet. Raises PoorUtility as `evaluate` does."""
+    """The decoder that the request leads to, before a vector exists. Raises PoorUtility as `evaluate` does."""
     limits = request.decoder_limits
     return make_decoder(
         parameters.expected_law(request.size),
@@ -410,9 +410,8 @@ def plan_removals(
 ) -> Plan:
     """The plan of an increment's second vector, of up to ``size`` removed elements.
 
-    privacy: the base's, of which ``removals_epsilon`` takes the place of epsilon; δ = 0. increments: how many such vectors there
-    may be; all together they take at most 1% of the members out of the answers by mistake. Raises PoorUtility where none
-    would do.
+    privacy: the base's, with ``removals_epsilon`` in place of epsilon and δ = 0. increments: how many such vectors there may be;
+    all together they remove at most 1% of the members from the answers by mistake. Raises PoorUtility if no plan does that.
     """
     promise = replace(pure(privacy), epsilon=removals_epsilon)
     objective = LargestTruePositiveRate(MEMBERS_LOST)
@@ -425,16 +424,16 @@ def plan_removals(
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """What a plan could be with twice of something; None where that is out of range."""
+    """Plans with twice the ε or twice the size; None where that is out of range."""
 
     doubled_epsilon: Plan | None
     doubled_bytes: Plan | None
 
 
 def alternatives(request: PlanRequest, chosen: Plan) -> Alternatives:
-    """What doubling ε within the same size, or doubling the size at the same ε, would buy.
+    """The plans for twice the ε within the same size, and for twice the size at the same ε.
 
-    The size is the request's limit, or ``chosen.bytes`` where it has none. Nothing is refused here for being poor.
+    The size is the request's limit, or ``chosen.bytes`` if it has none. Plans are not refused for poor utility here.
     """
     free = replace(request, min_efficiency=0.0, max_bytes=None, bits_per_element=None)
     if isinstance(request.objective, SmallestVector):

@@ -1,1 +1,1 @@
-"""What releases tell about sets: sizes, overlaps, comparisons, with intervals."""
+"""Estimates from releases: sizes, overlaps and comparisons, with intervals."""

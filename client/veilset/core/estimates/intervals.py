@@ -115,19 +115,19 @@ class BoundedTest:
 
 
 def check_confidence(confidence: float) -> float:
-    """Return it if it is in (0, 1), else raise InvalidInput."""
+    """Return ``confidence`` as a float if it is in (0, 1), else raise InvalidInput."""
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0.0 < confidence < 1.0:
         raise must_be("confidence", "a number in (0, 1)", confidence)
     return float(confidence)
 
 
 def finite_or_none(end: float) -> float | None:
-    """An end of an interval as JSON can tell it, which has no infinity."""
+    """An end of an interval for JSON, which has no infinity: None instead."""
     return None if math.isinf(end) else end
 
 
 def confidence_text(confidence: float) -> str:
-    """In per cent, with as many digits as it was asked with: 99.9% is not 100%."""
+    """In per cent, with as many digits as it was given with: 99.9% is not rounded to 100%."""
     return f"{100 * confidence:.12g}%"
 
 

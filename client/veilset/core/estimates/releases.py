@@ -19,7 +19,7 @@ from veilset.errors import InvalidInput, NotComparable
 
 
 def size_from_count(header: ReleaseHeader, confidence: float = 0.95) -> SizeEstimate:
-    """Estimate from the count that the release carries, cut at 0. Raises InvalidInput if none was bought."""
+    """The size from the count in a release, at least 0. Raises InvalidInput if none was bought."""
     count = header.count
     if count is None:
         raise InvalidInput("count", "count is not in this release; publish with --count-epsilon to include one")
@@ -40,11 +40,10 @@ def total_size(added: Sequence[SizeEstimate], removed: Sequence[SizeEstimate]) -
 
 
 def check_comparable(left: ReleaseHeader, right: ReleaseHeader) -> None:
-    """Raise NotComparable, with what differs and each side's value, unless two releases mean the same by their vectors.
+    """Raise NotComparable, with what differs and each side's value, unless an element has the same effect on both vectors.
 
-    That takes one encoding of equal dimensions, equal scheme, seed and normalization and, with a keyed scheme, one secret
-    (known by its check value). Raise InvalidInput for two releases of the same vector, whose shared noise would pass for
-    common elements.
+    That needs one encoding of equal dimensions, equal scheme, seed and normalization and, with a keyed scheme, one secret (equal
+    check values). Raise InvalidInput for two releases of the same vector, as equal noise would count as common elements.
     """
     names = (name_of(left), name_of(right))
     check_alike(names, (_meaning(left), _meaning(right)))
@@ -53,7 +52,7 @@ def check_comparable(left: ReleaseHeader, right: ReleaseHeader) -> None:
 
 
 def check_alike(names: tuple[str, str], sides: tuple[Mapping[str, object], Mapping[str, object]]) -> None:
-    """The same for the meanings of any two sides, such as a spec and a release; ``names``: what the error calls them."""
+    """`check_comparable` for the `meaning` of any two sides, such as a spec and a release. names: of the sides, for the error."""
     left, right = sides
     fields = [*left, *(name for name in right if name not in left)]
     different = {
@@ -70,7 +69,7 @@ def _meaning(header: ReleaseHeader) -> dict[str, object]:
 
 
 def meaning(encoding: Parameters, hashing: HashParameters, normalization: Normalization) -> dict[str, object]:
-    """All that decides what an element does to a vector."""
+    """All that decides which effect an element has on a vector; name → value."""
     return {
         "encoding": encoding.encoding,
         **encoding.dimensions(),
@@ -82,5 +81,5 @@ def meaning(encoding: Parameters, hashing: HashParameters, normalization: Normal
 
 
 def name_of(header: ReleaseHeader) -> str:
-    """What errors call a release."""
+    """The name of a release in messages: set/sequence."""
     return f"{header.set_name}/{header.sequence}"

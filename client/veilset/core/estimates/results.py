@@ -59,11 +59,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The answer about one element, and what to do.
+    """The posterior of one element, and what to do about it.
 
-    member: treat it as a member. posterior: probability that it is one, given prior and bits. expected_cost: of that
-    decision. cutoff: the posterior above which an element is treated as a member. foregone: no answer of this
-    release could have changed the decision; the prior and the costs made it alone.
+    member: whether to treat it as a member. posterior: probability that it is one, given prior and answer. expected_cost: of that
+    decision. cutoff: the posterior above which an element is treated as a member. foregone: whether prior and costs alone
+    decide, so that no answer of this release could change the decision.
     """
 
     member: bool

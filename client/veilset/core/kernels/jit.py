@@ -1,4 +1,4 @@
-"""How kernels are compiled: once for a machine, kept on disk beside the module or in numba's folder for the user."""
+"""How kernels are compiled: once on each machine, cached beside the module or in numba's folder of the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def kernel(function: Function) -> Function:
-    """Compile at the first call for its types; without a folder to keep the result in, anew in every process."""
+    """Compile a function at its first call, for its types; in every process anew if there is no folder for the result."""
     try:
         compiled = numba.njit(function, nogil=True, cache=True)
     except RuntimeError:  # numba found no folder that it may write to
@@ -20,5 +20,5 @@ def kernel(function: Function) -> Function:
 
 
 def inline(function: Function) -> Function:
-    """A part of kernels that is compiled into them."""
+    """A helper function that is compiled into the kernels that call it."""
     return cast(Function, numba.njit(function))

@@ -1,1 +1,1 @@
-"""Budgets, count noise, exact arithmetic and the statement of a release."""
+"""Budgets, noisy counts, limits of any test, exact arithmetic and the statement of a release."""

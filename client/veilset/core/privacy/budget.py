@@ -59,7 +59,7 @@ def charge_delta(delta: float) -> Fraction:
 
 
 class Priced(Protocol):
-    """What is paid for: the bits of a release, or the count beside them."""
+    """What costs budget: the vector of a release, or its count."""
 
     @property
     def epsilon(self) -> float: ...
@@ -68,7 +68,7 @@ class Priced(Protocol):
 
 
 def charge_of(*parts: Priced | None) -> tuple[int, Fraction]:
-    """What the parts of a release cost together, those that there are: nano-ε and exact δ."""
+    """The cost of the parts of a release together, None for no part: nano-ε and exact δ."""
     bought = [part for part in parts if part is not None]
     nano_epsilon = sum(to_nano_epsilon(part.epsilon) for part in bought)
     return nano_epsilon, sum((charge_delta(part.delta) for part in bought), Fraction(0))
@@ -91,7 +91,7 @@ def format_nano_epsilon(nano_epsilon: int) -> str:
 
 
 def amount_text(amount: float) -> str:
-    """An amount of ε or δ for people to read: six digits, the last rounded up, since what is spent must not look smaller."""
+    """An amount of ε or δ as text for people: six digits, rounded up, so that a charge never looks smaller."""
     return f"{float(Context(6, ROUND_CEILING).create_decimal(repr(float(amount)))):g}"
 
 

@@ -1,4 +1,4 @@
-"""What no test can pass under (ε, δ), whatever the release looks like: functions of the promise alone."""
+"""Limits of any test on an (ε, δ)-private release, whatever its encoding: functions of the promise alone."""
 
 from __future__ import annotations
 

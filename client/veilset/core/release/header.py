@@ -1,4 +1,4 @@
-"""The release header: what a reader may know about a release beside its vector, and its exact bytes.
+"""The release header: all that a release shows beside its vector, and its exact bytes.
 
 Nothing in it is computed from the data except the noisy count where one was bought. The decoder trusts nothing: every
 field is checked, so that a hostile store can neither make a reader allocate without bound nor answer from wrong lengths.
@@ -61,7 +61,7 @@ class EarlierPart:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHeader:
-    """A checked release header; fields as in release.proto. generation: 0 stands for the release's own sequence."""
+    """A checked release header; fields as in release.proto. generation: 0 means the release's own sequence."""
 
     set_name: str
     sequence: int
@@ -152,7 +152,7 @@ def decode_header(data: bytes) -> ReleaseHeader:
         raise ReleaseRejected("release header: not a veilset release header", check="format") from None
     if message.format_version != FORMAT_VERSION:
         raise ReleaseRejected(
-            f"release header: format version {message.format_version}, this reader knows {FORMAT_VERSION}",
+            f"release header: its format version is {message.format_version}, and this reader knows {FORMAT_VERSION}",
             check="format_version",
         )
     try:

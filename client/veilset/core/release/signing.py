@@ -43,12 +43,12 @@ def open_manifest(manifest: bytes, pinned: Collection[bytes] = ()) -> ReleaseHea
     try:
         signed = pb.SignedHeader.FromString(manifest)
     except DecodeError:
-        raise ReleaseRejected("manifest: not a veilset manifest", check="format") from None
+        raise ReleaseRejected("manifest: it is not a veilset manifest", check="format") from None
     if len(signed.signatures) > MAX_SIGNATURES:
-        raise ReleaseRejected(f"manifest: more than {MAX_SIGNATURES} signatures", check="signature")
+        raise ReleaseRejected(f"manifest: it has more than {MAX_SIGNATURES} signatures", check="signature")
     if not any(_is_valid(signature, signed.header, pinned) for signature in signed.signatures):
         whom = "a pinned key" if pinned else "the key it names"
-        raise ReleaseRejected(f"manifest: no valid signature by {whom}", check="signature")
+        raise ReleaseRejected(f"manifest: it has no valid signature by {whom}", check="signature")
     return decode_header(signed.header)
 
 

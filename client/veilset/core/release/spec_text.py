@@ -1,8 +1,7 @@
-"""A spec as text: TOML, since people on both sides read and sign off this file, and only TOML of the formats that Python
-reads by itself takes comments and tells whole numbers from others.
+"""A spec as text. It is TOML, since people on both sides read and approve the file, and TOML has comments and whole numbers.
 
-The reader is strict: one version, every field there, none besides, each of its own type. What the values may be is
-checked by the records that they become (`veilset._service.spec`).
+The reader is strict: one version, every field, no others, each of its own type. The ranges of values are checked by the records
+that they become (`veilset._service.spec`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ FIELDS: dict[str, tuple[type, str]] = {
     "elements_per_user": (int, "unit of privacy: elements that one user may contribute"),
     "min_size": (int, "public promise: at least this many distinct elements; 1 promises nothing"),
 }
-"""Field → (type, what a person should know of it), in the order of the file."""
+"""Field → (type, comment), in the order of the file."""
 
 OPTIONAL = ("key_check",)
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "text in quotes"}
@@ -96,5 +95,5 @@ def format_fields(values: Mapping[str, object]) -> str:
 
 
 def _literal(value: object) -> str:
-    """TOML for a whole number, a float or a plain word (the only texts here: names and hexadecimal digits)."""
+    """TOML of a whole number, a float or a plain word; all texts here are names and hexadecimal digits."""
     return f'"{value}"' if isinstance(value, str) else repr(value)

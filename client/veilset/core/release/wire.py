@@ -1,4 +1,4 @@
-"""Enumerations and parameter records ↔ their protobuf twins. Out-of-range values fail in the records themselves."""
+"""Enumerations and parameter records ↔ their protobuf messages. The records themselves refuse values out of range."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def from_number(field: str, table: dict[int, Value], number: int, default: Value
 
 
 def hashing_to_proto(parameters: HashParameters) -> pb.HashParameters:
-    """Encode."""
+    """The message of hash parameters."""
     return pb.HashParameters(
         scheme=to_number(HASH_SCHEME, parameters.scheme),  # type: ignore[arg-type]
         seed=parameters.seed,
@@ -75,24 +75,24 @@ def hashing_to_proto(parameters: HashParameters) -> pb.HashParameters:
 
 
 def hashing_from_proto(message: pb.HashParameters) -> HashParameters:
-    """Decode and check. Raises InvalidInput."""
+    """The hash parameters of a message. Raises InvalidInput."""
     scheme = from_number("scheme", HASH_SCHEME, message.scheme, HashScheme.MMH3)
     return HashParameters(scheme, message.seed, message.key_check.hex())
 
 
 def encoding_to_proto(parameters: Parameters) -> pb.Encoding:
-    """Encode: fields of one name, or by name where the contract has no message for the family."""
+    """The message of an encoding's parameters; of its generic kind if the contract has none for the family."""
     return dimensions_to_proto(parameters.encoding, parameters.fields())
 
 
 def encoding_from_proto(message: pb.Encoding) -> Parameters:
-    """Decode and check. Raises InvalidInput, also for a family that is not known here."""
+    """The parameters of a message. Raises InvalidInput, also for a family that is not known here."""
     name, fields = _fields(message)
     return parameters_of(name, fields)
 
 
 def dimensions_to_proto(name: str, fields: Mapping[str, int]) -> pb.Encoding:
-    """Encode what is asked of an encoding; what is left out stays 0."""
+    """The message of some fields of an encoding; those that are left out stay 0."""
     message = pb.Encoding()
     if name in _FAMILIES:
         own = getattr(message, name)
@@ -106,8 +106,8 @@ def dimensions_to_proto(name: str, fields: Mapping[str, int]) -> pb.Encoding:
 
 
 def dimensions_from_proto(message: pb.Encoding) -> tuple[str, dict[str, int]]:
-    """The family's name and the dimensions that are not 0; "" where no family is given. Raises InvalidInput where the
-    family is not known here, or what is noise is not 0."""
+    """The family's name and the dimensions that are not 0; "" for no family. Raises InvalidInput for a family that is not known
+    here, and for noise that is not 0."""
     if message.WhichOneof("family") is None:
         return "", {}
     name, fields = _fields(message)
@@ -130,7 +130,7 @@ def _fields(message: pb.Encoding) -> tuple[str, dict[str, int]]:
 
 
 def privacy_to_proto(parameters: PrivacyParameters) -> pb.PrivacyParameters:
-    """Encode."""
+    """The message of privacy parameters."""
     return pb.PrivacyParameters(
         epsilon=parameters.epsilon,
         delta=parameters.delta,
@@ -144,7 +144,7 @@ def privacy_to_proto(parameters: PrivacyParameters) -> pb.PrivacyParameters:
 def privacy_from_proto(
     message: pb.PrivacyParameters, default_calibration: Calibration = Calibration.W_QUANTILE
 ) -> PrivacyParameters:
-    """Decode and check; the neighbouring relation has no default. Raises InvalidInput."""
+    """The privacy parameters of a message; the neighbouring relation has no default. Raises InvalidInput."""
     return PrivacyParameters(
         epsilon=message.epsilon,
         delta=message.delta,

@@ -1,1 +1,1 @@
-"""The Bloom encoding: parameters, calibration, planner, noise, decoder."""
+"""The Bloom encoding: parameters, calibration, planner, noise, law of readings."""

@@ -38,15 +38,14 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.encodings.bloom.bitset import count_ones
 from veilset.core.encodings.bloom.joint_bits import Weights, Zeros, covariances, sum_spread
+from veilset.core.encodings.interface import CHUNK_BYTES, count_ones
 from veilset.core.estimates.intervals import BoundedTest, Estimate, Spread, check_confidence
 from veilset.core.estimates.results import Comparison, SizeEstimate
 from veilset.core.params import check_integer
 from veilset.errors import must_be
 
 _MOST_FLIPPED = 0.5 - 2.0**-20
-_CHUNK_BYTES = 1 << 20
 _LEAST_DEVIATIONS = 3.0
 _ROUNDS = 3  # of α' and β'; more change nothing
 _LEAST_VARIANCE = 1e-300
@@ -63,8 +62,8 @@ class JointCounts:
 
 def count_joint_bits(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> JointCounts:
     """Count two packed vectors of one length, chunk by chunk."""
-    starts = range(0, len(left), _CHUNK_BYTES)
-    both = sum(count_ones(left[start : start + _CHUNK_BYTES] & right[start : start + _CHUNK_BYTES]) for start in starts)
+    starts = range(0, len(left), CHUNK_BYTES)
+    both = sum(count_ones(left[start : start + CHUNK_BYTES] & right[start : start + CHUNK_BYTES]) for start in starts)
     return JointCounts(count_ones(left), count_ones(right), both)
 
 

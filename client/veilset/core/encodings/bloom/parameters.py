@@ -78,7 +78,7 @@ class BloomParameters(Parameters):
 
     @property
     def flip_probability(self) -> float:
-        """T/2^64, to the nearest float."""
+        """T/2^64, as the nearest float."""
         return self.flip_threshold / COIN_SIDES
 
     def charged(self, privacy: PrivacyParameters) -> PrivacyParameters:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from veilset.core import compiled
 from veilset.core.compiled import read_only
-from veilset.core.encodings.bloom.bitset import set_bits, test_bits
-from veilset.core.encodings.bloom.positions import STEP, positions
+from veilset.core.encodings.bloom.bitset import STEP, positions, set_bits, test_bits
 from veilset.core.encodings.bloom.response import perturb
 from veilset.core.encodings.interface import CHUNK_BYTES, Digests, MemoryVector, RandomBytes, Vector
 from veilset.errors import must_be

@@ -1,1 +1,1 @@
-"""The linear encoding: parameters, rows, drawing, law."""
+"""The linear encoding: parameters and planner, rows, encoding, law of readings."""

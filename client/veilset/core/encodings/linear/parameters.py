@@ -103,7 +103,7 @@ class LinearParameters(Parameters):
 
     @cached_property
     def sections(self) -> int:
-        """Systems of equations, one behind the other."""
+        """The number of sections: systems of equations, one after the other."""
         return -(-self.columns // SECTION_COLUMNS)
 
     @cached_property
@@ -130,7 +130,7 @@ class LinearParameters(Parameters):
 
     @property
     def drop_probability(self) -> float:
-        """d, to the nearest float."""
+        """D = T/2^64, as the nearest float."""
         return self.drop_threshold / COIN_SIDES
 
     def charged(self, privacy: PrivacyParameters) -> PrivacyParameters:

@@ -75,7 +75,7 @@ def _mixed(z: int) -> int:
 
 
 def _mixed_array(z: Words) -> Words:
-    """The same, in place."""
+    """`_mixed` of an array, in place."""
     z ^= z >> np.uint64(30)
     z *= np.uint64(FIRST)
     z ^= z >> np.uint64(27)
