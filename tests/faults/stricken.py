@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +91,7 @@ class Stricken:
         temporary.rename(self.snare)
 
     def _fallen(self, seconds: float = 3.0) -> bool:
-        fell = wait_for(lambda: not alive(self.process.pid), seconds)
+        fell = wait_for(lambda: not self.process.runs, seconds)
         self.snare.unlink(missing_ok=True)
         self.process.kill()
         self.check_dead()
@@ -270,8 +269,3 @@ def wait_for(holds: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-def alive(pid: int) -> bool:
-    """Whether a child runs; does not reap it."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None

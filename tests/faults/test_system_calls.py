@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from ledger_copy import read_ledger
-from stricken import Stricken, alive, stricken, wait_for
+from stricken import Stricken, stricken, wait_for
 
 from harness.fault_tally import Trying
 from harness.redis_server import RedisServer
@@ -121,8 +121,8 @@ def test_a_failing_sync_ends_the_process(
                         service.upload("s", upload_id)
                         service.publish("s", request_id)
                     except (VeilsetError, grpc.RpcError):
-                        assert wait_for(lambda: not alive(service.process.pid), 5.0)
-                if not alive(service.process.pid):
+                        assert wait_for(lambda: not service.process.runs, 5.0)
+                if not service.process.runs:
                     ended += 1
                     assert service.process.wait() == os.EX_IOERR
                     last = service.process.log_path.read_text().splitlines()[-1]

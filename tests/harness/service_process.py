@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +44,7 @@ class ServiceProcess:
         self._port = port
         self.options = options
         self._program = program
-        self._process: subprocess.Popen[str] | WarmProgram | None = None
+        self._process: WarmProgram | None = None
         self._children: list[psutil.Process] = []
 
     def start(self) -> ServiceProcess:
@@ -64,15 +62,9 @@ class ServiceProcess:
         own = ["serve", "--state", str(self.state), "--port", str(self._port), "--json"]
         arguments = [*own, *map(str, self.options)]
         with self.log_path.open("ab") as log, Path(os.devnull).open() as nothing:
-            if self._program:
-                command = [sys.executable, *self._program, *arguments]
-                self._process = subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()
-                )
-            else:
-                self._process = WarmProgram(arguments, environment(), nothing.fileno(), log.fileno())
+            self._process = WarmProgram(arguments, environment(), nothing.fileno(), log.fileno(), program=self._program)
 
-    def _first_line(self, process: subprocess.Popen[str] | WarmProgram) -> str:
+    def _first_line(self, process: WarmProgram) -> str:
         assert process.stdout is not None
         readable, _, _ = select.select([process.stdout], [], [], SECONDS)
         line = process.stdout.readline() if readable else ""
@@ -91,6 +83,11 @@ class ServiceProcess:
     def started(self) -> bool:
         """Whether it was started and not waited for since."""
         return self._process is not None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended by itself or by a signal."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def children(self) -> list[psutil.Process]:

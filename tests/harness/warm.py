@@ -17,8 +17,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -36,7 +37,8 @@ LIBRARIES = (
 class WarmProgram:
     """``veilset ARGUMENTS`` in a forked process; what tests use of `subprocess.Popen`.
 
-    stdin, error: file descriptors, which stay the caller's. ``stdout`` is the reading end of its standard output.
+    stdin, error: file descriptors, which stay the caller's. program: what Python runs in place of ``veilset``, a file and its
+    first arguments, or ``-c`` and a text. ``stdout`` is the reading end of its standard output.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class WarmProgram:
         stdin: int,
         error: int,
         cwd: Path | None = None,
+        program: Sequence[str] = (),
     ) -> None:
         status, theirs = os.pipe()
         reading, writing = os.pipe()
@@ -54,6 +57,7 @@ class WarmProgram:
             "arguments": [os.fsdecode(argument) for argument in arguments],
             "environment": dict(environment),
             "cwd": str(cwd or Path.cwd()),
+            "program": program,
         }
         self.pid = _server().start(json.dumps(request).encode(), [stdin, writing, error, theirs])
         os.close(theirs)
@@ -200,7 +204,7 @@ def _report_ends(running: dict[int, int]) -> None:
 
 
 def main() -> None:
-    """Import, fork, and in each child be ``veilset``."""
+    """Import, fork, and in each child be the program that was asked for."""
     for library in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(library)
@@ -212,10 +216,19 @@ def main() -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
-    sys.argv = ["veilset", *request["arguments"]]
+    run: Callable[[], object]
+    match request["program"]:
+        case ["-c", text]:
+            program, run = ["-c"], partial(exec, text, {"__name__": "__main__"})
+        case [path, *_] as program:
+            sys.path.insert(0, str(Path(path).parent))
+            run = partial(runpy.run_path, path, run_name="__main__")
+        case _:
+            program, run = ["veilset"], partial(runpy.run_module, "veilset", run_name="__main__", alter_sys=True)
+    sys.argv = [*program, *request["arguments"]]
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - as at any start
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    runpy.run_module("veilset", run_name="__main__", alter_sys=True)
+    run()
 
 
 if __name__ == "__main__":

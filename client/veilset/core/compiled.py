@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 LOADING_SECONDS = 0.8
 
+SAVED_PER_PERTURBED_BYTE = 2e-9
+"""Seconds; here, since the module that decides what is flipped computes in integers only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kernels:

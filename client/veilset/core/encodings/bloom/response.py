@@ -24,7 +24,6 @@ PERTURB_CHUNK_BYTES = 1 << 16
 _WORD_BITS = 64
 _DENSE_PLANES = 8
 _TAIL_BITS = _WORD_BITS - _DENSE_PLANES
-_SAVED_PER_BYTE = 2e-9
 
 
 def perturb(vector: NDArray[np.uint8], bits: int, threshold: int, random_bytes: RandomBytes) -> NDArray[np.uint8]:
@@ -70,7 +69,7 @@ def _decide_tail(flips: NDArray[np.uint8], undecided: NDArray[np.uint8], tail: i
     whole = len(undecided) % 8 == 0
     count = int(np.bitwise_count(undecided.view(np.uint64) if whole else undecided).sum(dtype=np.int64))
     drawn = np.frombuffer(random_bytes(8 * count), dtype="<u8", count=count) >> np.uint64(_WORD_BITS - _TAIL_BITS)
-    if whole and (kernels := compiled.kernels(_SAVED_PER_BYTE * len(undecided))):
+    if whole and (kernels := compiled.kernels(compiled.SAVED_PER_PERTURBED_BYTE * len(undecided))):
         kernels.bloom.decide_tail(flips, undecided, drawn, np.uint64(tail))
         return
     touched = _bytes_with_ones(undecided)
