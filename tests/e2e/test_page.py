@@ -172,6 +172,8 @@ def test_answers_are_those_of_python(site: Site, visit: Callable[..., Page], tmp
     drawn = [float(text.removesuffix("%")) for text in page.locator("#rates .bar span:last-child").all_inner_texts()]
     assert drawn == pytest.approx([100 * rate for rate in rates], abs=0.00501)
     assert page.locator("#promise p").all_inner_texts() == str(view.statement).splitlines()
+    for text in page.locator("#guesses .bar span:last-child").all_inner_texts():
+        assert f"at most {text} " in str(view.statement)
     parts = {f"/releases/{path.name}" for path in (site.folder / "releases").iterdir()}
     assert set(site.asked) == OWN_FILES | parts
     assert [site.asked.count(path) for path in parts] == [1] * len(parts)
@@ -181,26 +183,32 @@ def test_answers_are_those_of_python(site: Site, visit: Callable[..., Page], tmp
 def test_the_policy_lets_nothing_else_be_loaded(site: Site, browser: Browser) -> None:
     """Not even by the page's own scripts: no other server, no inline script, style or form."""
     site.write(linear_release(PEOPLE))
+    (site.folder / "dot.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>')
     with browser.new_context() as context:
         page = context.new_page()
         page.goto(site.url)
         expect(page.locator("#go")).to_be_enabled()
         other = f"http://localhost:{site.server.server_port}/"
         asked = len(site.asked)
-        page.evaluate(
-            """other => {
-                fetch(other).catch(() => {});
-                new Image().src = other;
+        outcomes = page.evaluate(
+            """async other => {
+                const made = (tag, changes) => new Promise(done => {
+                    const element = Object.assign(document.createElement(tag), changes);
+                    [element.onload, element.onerror] = [() => done("loaded"), () => done("refused")];
+                    document.body.append(element);
+                });
                 navigator.sendBeacon(other);
-                const made = (tag, changes) => document.body.append(Object.assign(document.createElement(tag), changes));
-                made("script", {textContent: "window.broken = 1"});
-                made("script", {src: other});
-                made("iframe", {src: other});
-                made("style", {textContent: "h1 { display: none }"});
+                document.body.append(Object.assign(document.createElement("script"), {textContent: "window.broken = 1"}));
+                document.body.append(Object.assign(document.createElement("style"), {textContent: "h1 { display: none }"}));
+                return Promise.all([
+                    fetch(other, {mode: "no-cors"}).then(() => "loaded", () => "refused"),
+                    made("script", {src: other + "page.js"}),
+                    made("img", {src: other + "dot.svg"}),
+                ]);
             }""",
             other,
         )
-        page.wait_for_load_state("networkidle")
+        assert outcomes == ["refused"] * 3
         assert page.evaluate("window.broken") is None
         assert page.locator("h1").is_visible()
         assert len(site.asked) == asked

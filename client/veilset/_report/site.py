@@ -24,6 +24,7 @@ from veilset._reader.fetching import CheckedRelease
 from veilset._reader.sources import write_release
 from veilset._reader.view import View
 from veilset._report.facts import describe_part
+from veilset.core.privacy.statement import accuracy_text
 from veilset.core.release.signing import valid_signers
 from veilset.errors import InvalidInput
 
@@ -43,10 +44,15 @@ def write_site(view: View, folder: Path, public_keys: Collection[str] = ()) -> l
     if front.exists() and mark not in front.read_text("utf-8", "replace"):
         raise InvalidInput("out", f"out holds an index.html that is not the page of {name}; give another folder")
     parts = {_file_name(part): part for part in view.parts}
+    promise = view.statement
     index = {
         "set": name,
-        "statement": asdict(view.statement),
-        "words": str(view.statement).splitlines(),
+        "statement": asdict(promise),
+        "words": str(promise).splitlines(),
+        "guesses": [
+            accuracy_text(promise.epsilon, promise.delta),
+            accuracy_text(promise.total_epsilon, promise.total_delta),
+        ],
         "parts": [{"file": file, **describe_part(part.header)} for file, part in parts.items()],
     }
     signers = [key.hex() for part in view.parts for key in valid_signers(part.manifest)]

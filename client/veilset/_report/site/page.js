@@ -12,6 +12,7 @@ const at = (id) => document.getElementById(id);
 let index; // what releases.json says
 let parts = []; // the release files in memory: {file, bytes}
 let release;
+let prior = at("prior").valueAsNumber / 100;
 let secret = null;
 let opened; // the secret that `release` was opened with
 let loading = Promise.resolve();
@@ -70,7 +71,7 @@ async function fetched(path, cache) {
   try {
     answer = await fetch(path, { cache, credentials: "same-origin" });
   } catch {
-    throw new Error(`${path} cannot be fetched; is the server there?`);
+    throw new Error(`${path} cannot be fetched, as the server does not answer`);
   }
   if (!answer.ok) throw new Error(`${path} cannot be fetched: the server answers ${answer.status}`);
   return answer;
@@ -106,7 +107,7 @@ function look() {
       at("release").textContent = `Release ${release.header.sequence} of ${time(Number(release.header.createdAtUs / 1000n))}, ${newer ? "checked" : "the newest there is"}.`;
     } catch (error) {
       const kept = release ? ` Answers are still those of release ${release.header.sequence}.` : " There are no answers without it.";
-      notice(`This release cannot be used: ${error.message}.${kept}`);
+      notice(`The newest release cannot be used: ${error.message}.${kept}`);
     }
   });
   return loading;
@@ -139,8 +140,6 @@ function showRelease() {
 }
 
 function showPosteriors() {
-  const prior = at("prior").valueAsNumber / 100;
-  if (!release || !(prior >= 0 && prior <= 1)) return;
   const after = (member, other) => (prior * member + (1 - prior) * other > 0 ? (prior * member) / (prior * member + (1 - prior) * other) : prior);
   const [yes, no] = [after(release.truePositiveRate, release.falsePositiveRate), after(1 - release.truePositiveRate, 1 - release.falsePositiveRate)];
   at("expected").textContent = `${at("prior").value}%`;
@@ -149,10 +148,10 @@ function showPosteriors() {
 
 function showPromise() {
   const { statement, words } = index;
-  const guess = (label, right) => bar(label, right, `${Math.ceil(1e4 * right - 1e-6) / 100}%`, "series-2", 0.5);
+  const [own, total] = index.guesses;
   at("guesses").replaceChildren(
-    guess(statement.increments ? "this generation" : "this release", statement.attacker_accuracy_limit),
-    guess("whole account", statement.total_attacker_accuracy_limit),
+    bar(statement.increments ? "this generation" : "this release", statement.attacker_accuracy_limit, own, "series-2", 0.5),
+    bar("whole account", statement.total_attacker_accuracy_limit, total, "series-2", 0.5),
   );
   const { total_epsilon: spent, limit_epsilon: limit } = statement;
   at("budget").replaceChildren(bar("spent so far", spent / limit, `ε ${+spent.toPrecision(4)} of ${+limit.toPrecision(4)}`, "series-2"));
@@ -274,18 +273,17 @@ function showAnswers() {
   showRows();
 }
 
-const chance = (i, prior) => (answered.answers[i] === "invalid" ? "" : posterior(answered.scores[i], prior));
+const chance = (i) => (answered.answers[i] === "invalid" ? "" : posterior(answered.scores[i], prior));
 
 /** The next rows of those chosen. */
 function showRows() {
   const kind = at("shown").value;
-  const prior = at("prior").valueAsNumber / 100;
   const rows = at("rows");
   let next = Number(rows.lastElementChild?.dataset.number ?? -1) + 1;
   for (let added = 0; next < answered.answers.length && added < ROWS; next++) {
     const answer = answered.answers[next];
     if (kind && answer !== kind) continue;
-    const probability = chance(next, prior);
+    const probability = chance(next);
     const row = element("tr", {}, element("td", {}, answered.elements[next]), element("td", { className: answer }, answer), element("td", {}, probability === "" ? "" : share(probability)));
     row.dataset.number = next;
     rows.append(row);
@@ -295,9 +293,8 @@ function showRows() {
 }
 
 function save() {
-  const prior = at("prior").valueAsNumber / 100;
   const quoted = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const lines = answered.answers.map((answer, i) => `${quoted(answered.elements[i])},${answer},${chance(i, prior)}\r\n`);
+  const lines = answered.answers.map((answer, i) => `${quoted(answered.elements[i])},${answer},${chance(i)}\r\n`);
   const address = URL.createObjectURL(new Blob(["element,answer,probability\r\n", ...lines], { type: "text/csv" }));
   element("a", { href: address, download: `${set}-${release.header.sequence}-answers.csv` }).click();
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
@@ -317,8 +314,10 @@ at("no-file").addEventListener("click", dropFile);
 at("list").addEventListener("input", dropFile);
 at("header").addEventListener("change", nameColumns);
 at("prior").addEventListener("input", () => {
-  showPosteriors();
-  if (answered && at("prior").validity.valid) showAnswers();
+  if (!at("prior").validity.valid) return;
+  prior = at("prior").valueAsNumber / 100;
+  if (release) showPosteriors();
+  if (answered) showAnswers();
 });
 at("shown").addEventListener("change", () => {
   at("rows").replaceChildren();
