@@ -35,21 +35,40 @@ ADVANTAGE = LargestAdvantage()
 
 # size, bits per element, promise, objective: short vectors, where every length can be tried.
 SMALL = [
-    (20, 6.0, PrivacyParameters(1.0, 1e-9, ADD_REMOVE), ADVANTAGE),
+    pytest.param(*(20, 6.0, PrivacyParameters(1.0, 1e-9, ADD_REMOVE), ADVANTAGE), marks=pytest.mark.audit),
     (20, 6.0, PrivacyParameters(3.0, 1e-2, REPLACE_ONE, QUANTILE, min_size=20), ADVANTAGE),
-    (20, 6.0, PrivacyParameters(3.0, 0.1, ADD_REMOVE, QUANTILE, min_size=20), ADVANTAGE),
-    (20, 6.0, PrivacyParameters(8.0, 1e-4, REPLACE_ONE, EXACT, min_size=10), ADVANTAGE),
-    (20, 6.0, PrivacyParameters(20.0, 0.0, ADD_REMOVE, WORST_CASE, elements_per_user=2), ADVANTAGE),
+    pytest.param(
+        *(20, 6.0, PrivacyParameters(3.0, 0.1, ADD_REMOVE, QUANTILE, min_size=20), ADVANTAGE), marks=pytest.mark.audit
+    ),
+    pytest.param(
+        *(20, 6.0, PrivacyParameters(8.0, 1e-4, REPLACE_ONE, EXACT, min_size=10), ADVANTAGE), marks=pytest.mark.audit
+    ),
+    pytest.param(
+        *(20, 6.0, PrivacyParameters(20.0, 0.0, ADD_REMOVE, WORST_CASE, elements_per_user=2), ADVANTAGE),
+        marks=pytest.mark.audit,
+    ),
     (20, 6.0, PrivacyParameters(8.0, 0.1, ADD_REMOVE, QUANTILE, min_size=20), LargestTruePositiveRate(0.1)),
-    (20, 6.0, PrivacyParameters(8.0, 1e-2, ADD_REMOVE, EXACT, min_size=20), SmallestFalsePositiveRate(0.9)),
+    pytest.param(
+        *(20, 6.0, PrivacyParameters(8.0, 1e-2, ADD_REMOVE, EXACT, min_size=20), SmallestFalsePositiveRate(0.9)),
+        marks=pytest.mark.audit,
+    ),
 ]
 
 # Long vectors with credit for the size, where the advantage is a sawtooth in m: a grid of lengths is tried.
 LARGE = [
     (10**6, 8.0, PrivacyParameters(3.0, 0.1, ADD_REMOVE, QUANTILE, min_size=10**6), LargestTruePositiveRate(0.05)),
-    (10**6, 2.0, PrivacyParameters(1.0, 0.1, REPLACE_ONE, QUANTILE, min_size=10**6), ADVANTAGE),
-    (10**6, 4.0, PrivacyParameters(20.0, 1e-2, REPLACE_ONE, EXACT, min_size=10**6), ADVANTAGE),
-    (10**9, 16.0, PrivacyParameters(8.0, 1e-9, REPLACE_ONE, QUANTILE, min_size=10**9), ADVANTAGE),
+    pytest.param(
+        *(10**6, 2.0, PrivacyParameters(1.0, 0.1, REPLACE_ONE, QUANTILE, min_size=10**6), ADVANTAGE),
+        marks=pytest.mark.audit,
+    ),
+    pytest.param(
+        *(10**6, 4.0, PrivacyParameters(20.0, 1e-2, REPLACE_ONE, EXACT, min_size=10**6), ADVANTAGE),
+        marks=pytest.mark.audit,
+    ),
+    pytest.param(
+        *(10**9, 16.0, PrivacyParameters(8.0, 1e-9, REPLACE_ONE, QUANTILE, min_size=10**9), ADVANTAGE),
+        marks=pytest.mark.audit,
+    ),
 ]
 
 
