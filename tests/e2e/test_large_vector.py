@@ -14,7 +14,7 @@ import veilset
 from harness.service_process import ServiceProcess
 from harness.shapes import shape_of_set
 from veilset.core.elements.hashing import digests
-from veilset.core.encodings.bloom.bitset import positions
+from veilset.core.encodings.bloom.vectors import positions
 
 BITS = 5_000_000_000
 HASHES = 2

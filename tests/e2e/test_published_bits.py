@@ -12,7 +12,7 @@ import veilset
 from harness.leaks import shared_windows
 from harness.service_process import ServiceProcess
 from harness.vectors import raw_vector
-from veilset.core.encodings.bloom import bitset
+from veilset.core.encodings.bloom import vectors
 from veilset.core.encodings.interface import CHUNK_BYTES
 
 SAMPLES = 1500
@@ -43,7 +43,7 @@ def test_every_release_reads_the_same_by_getbit(service: ServiceProcess, set_nam
     with redis.Redis.from_url(service.redis) as client:
         for release in releases:
             view = veilset.open(service.redis, set_name, sequence=release.sequence)
-            seen = bitset.test_bits(view.vector, np.array(positions, dtype=np.uint64))
+            seen = vectors.test_bits(view.vector, np.array(positions, dtype=np.uint64))
             assert read_bits(client, set_name, release.sequence, positions) == seen.astype(int).tolist()
             chunks = [f"veilset:{set_name}:{release.sequence}:bits:{i}" for i in range(-(-bits // CHUNK_BITS))]
             assert b"".join(client.get(chunk) or b"" for chunk in chunks) == view.vector.tobytes()

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.encodings.bloom.bitset import set_bits
 from veilset.core.encodings.bloom.response import perturb
+from veilset.core.encodings.bloom.vectors import set_bits
 
 RUNS = 20_000
 SHOWN = 1000

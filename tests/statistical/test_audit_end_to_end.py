@@ -17,9 +17,9 @@ from audit.release import DELTA
 from harness.service_process import ServiceProcess
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
-from veilset.core.encodings.bloom import bitset
-from veilset.core.encodings.bloom.bitset import positions
+from veilset.core.encodings.bloom import vectors
 from veilset.core.encodings.bloom.calibration import COIN_SIDES
+from veilset.core.encodings.bloom.vectors import positions
 
 CANARIES = 110_000
 EPSILON = 1.0
@@ -68,7 +68,7 @@ def test_reader_learns_no_more_than_epsilon(
             view = veilset.open(service.redis, set_name, public_keys=[service.public_key])
             assert view.header.sequence == sequence
             found, alone = canary_positions(FilterParameters(bits, hashes, seed=view.header.hashing.seed), names)
-            ones = bitset.test_bits(view.vector, found).sum(axis=1)
+            ones = vectors.test_bits(view.vector, found).sum(axis=1)
             for side in (0, 1):
                 counts[side] += np.bincount(ones[alone & (present == side)], minlength=hashes + 1)
         connection.delete_set(set_name)

@@ -9,8 +9,8 @@ import pytest
 
 from harness.shapes import FilterParameters
 from side_by_side import check_coverage, draw_positions, fresh_generator, noisy_vectors, ones_of_runs
-from veilset.core.encodings.bloom.bitset import test_bits as read_bits
 from veilset.core.encodings.bloom.overlap import ListReading, overlap_test
+from veilset.core.encodings.bloom.vectors import test_bits as read_bits
 
 
 @pytest.mark.parametrize(

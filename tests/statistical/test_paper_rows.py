@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
-from veilset.core.encodings.bloom import bitset
-from veilset.core.encodings.bloom.bitset import positions
+from veilset.core.encodings.bloom import vectors
 from veilset.core.encodings.bloom.calibration import calibrate
 from veilset.core.encodings.bloom.law import expected_fill, expected_ones_fraction, reading_law
 from veilset.core.encodings.bloom.response import perturb
-from veilset.core.encodings.bloom.vectors import count_ones_per_element, insert
+from veilset.core.encodings.bloom.vectors import count_ones_per_element, insert, positions
 from veilset.core.encodings.decoder import Rule, make_decoder
 from veilset.core.encodings.interface import count_ones
 from veilset.core.params import Adjacency, PrivacyParameters
@@ -61,7 +60,7 @@ def named(kind: str, count: int) -> list[bytes]:
 
 def readings(vector: NDArray[np.uint8], found: NDArray[np.uint64]) -> NDArray[np.int64]:
     """What elements of these positions read."""
-    ones, distinct = count_ones_per_element(found, bitset.test_bits(vector, found))
+    ones, distinct = count_ones_per_element(found, vectors.test_bits(vector, found))
     return np.asarray(distinct * (found.shape[1] + 1) + ones)
 
 

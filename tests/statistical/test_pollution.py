@@ -10,7 +10,7 @@ import pytest
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
 from veilset.core.encodings.bloom import vectors
-from veilset.core.encodings.bloom.bitset import positions
+from veilset.core.encodings.bloom.vectors import positions
 from veilset.core.encodings.interface import MemoryVector
 from veilset.core.params import HashScheme
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilset.core.encodings.bloom import bitset
-from veilset.core.encodings.bloom.bitset import last_byte_mask, locate, set_bits
+from veilset.core.encodings.bloom import vectors
+from veilset.core.encodings.bloom.response import last_byte_mask
+from veilset.core.encodings.bloom.vectors import locate, set_bits
 from veilset.core.encodings.interface import count_ones
 
 BITS = 203
@@ -28,12 +29,12 @@ def test_set_and_read_as_unpacked(values: list[bool], chosen: list[int]) -> None
     plain = np.array(values)
     vector = np.packbits(plain)
     positions = np.array(chosen, dtype=np.uint64)
-    assert np.array_equal(bitset.test_bits(vector, positions), plain[positions.astype(np.intp)])
+    assert np.array_equal(vectors.test_bits(vector, positions), plain[positions.astype(np.intp)])
     set_bits(vector, positions)
     plain[positions.astype(np.intp)] = True
     assert np.array_equal(vector, np.packbits(plain))
     everywhere = np.arange(BITS, dtype=np.uint64)
-    assert np.array_equal(bitset.test_bits(vector, everywhere), plain)
+    assert np.array_equal(vectors.test_bits(vector, everywhere), plain)
 
 
 def test_shape_is_kept() -> None:
@@ -41,8 +42,8 @@ def test_shape_is_kept() -> None:
     vector = np.zeros(8, dtype=np.uint8)
     positions = np.array([[1, 9, 17], [1, 2, 63]], dtype=np.uint64)
     set_bits(vector, positions[:1])
-    assert bitset.test_bits(vector, positions).tolist() == [[True, True, True], [True, False, False]]
-    assert bitset.test_bits(vector, positions[:0]).shape == (0, 3)
+    assert vectors.test_bits(vector, positions).tolist() == [[True, True, True], [True, False, False]]
+    assert vectors.test_bits(vector, positions[:0]).shape == (0, 3)
 
 
 @given(st.integers(0, (1 << 40) - 1))

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests, sorted_distinct
 from veilset.core.encodings.bloom import vectors
-from veilset.core.encodings.bloom.bitset import positions
 from veilset.core.encodings.bloom.parameters import BloomParameters
+from veilset.core.encodings.bloom.vectors import positions
 from veilset.core.encodings.interface import CHUNK_BYTES, MemoryVector
 
 elements = st.lists(st.integers(0, 60).map(lambda i: b"element %d" % i), max_size=80)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.shapes import FilterParameters
 from veilset.core.elements.hashing import digests
-from veilset.core.encodings.bloom.bitset import positions, set_bits
 from veilset.core.encodings.bloom.comparison import JointCounts, PairedReleases, count_joint_bits
+from veilset.core.encodings.bloom.vectors import positions, set_bits
 from veilset.core.estimates.intervals import Estimate
 from veilset.core.estimates.results import Comparison
 from veilset.errors import InvalidInput

@@ -18,11 +18,11 @@ from vectors.normalizing import WHITE_SPACE
 from vectors.reader import Generation, read_generation
 from veilset._reader import redis_keys
 from veilset._reader.sources import read_manifest
+from veilset._service.spec import FIELDS, MAX_CHARACTERS, VERSION_FIELD
 from veilset.core.elements.hashing import key_check
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import HashScheme, Normalization
 from veilset.core.release.signing import MAX_MANIFEST_BYTES
-from veilset.core.release.spec_text import FIELDS, MAX_CHARACTERS, VERSION_FIELD
 from veilset.v1 import parameters_pb2, release_pb2
 
 ROOT = Path(__file__).parents[2]

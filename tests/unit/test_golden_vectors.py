@@ -19,9 +19,9 @@ from veilset._reader.sources import read_manifest
 from veilset._service.spec import Spec
 from veilset.core.elements.hashing import digests, key_check, unpack_digests
 from veilset.core.elements.normalization import normalize
-from veilset.core.encodings.bloom import bitset
-from veilset.core.encodings.bloom.bitset import positions
+from veilset.core.encodings.bloom import vectors
 from veilset.core.encodings.bloom.calibration import calibrate, flip_threshold
+from veilset.core.encodings.bloom.vectors import positions
 from veilset.core.encodings.interface import Parameters, count_ones
 from veilset.core.encodings.linear import rows as equations
 from veilset.core.encodings.linear.parameters import LinearParameters
@@ -86,7 +86,7 @@ def test_bit_order() -> None:
     """Which bit of which byte, as a reader tests it."""
     for row in load("positions")["bit_order"]:
         vector = np.frombuffer(bytes.fromhex(row["vector"]), dtype=np.uint8)
-        read = bitset.test_bits(vector, np.arange(row["bits"], dtype=np.uint64))
+        read = vectors.test_bits(vector, np.arange(row["bits"], dtype=np.uint64))
         assert np.flatnonzero(read).tolist() == row["ones"]
 
 

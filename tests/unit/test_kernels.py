@@ -20,9 +20,8 @@ from veilset.core.elements.hashing import digests, pack_digests
 from veilset.core.elements.normalization import Element
 from veilset.core.elements.packed import PackedElements, lay_out
 from veilset.core.encodings.bloom import vectors
-from veilset.core.encodings.bloom.bitset import positions
 from veilset.core.encodings.bloom.response import perturb
-from veilset.core.encodings.bloom.vectors import count_ones_per_element
+from veilset.core.encodings.bloom.vectors import count_ones_per_element, positions
 from veilset.core.encodings.interface import MemoryVector
 from veilset.core.params import MAX_ELEMENT_BYTES, HashParameters, HashScheme, Normalization
 from veilset.errors import InvalidInput
@@ -251,7 +250,7 @@ def test_without_a_folder_to_keep_them_in_they_are_compiled_anew(tmp_path: Any) 
     program = """
 import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []
-from veilset.core.kernels.jit import kernel
+from veilset.core.kernels import kernel
 @kernel
 def twice(value):
     return 2 * value

@@ -15,8 +15,8 @@ from veilset._reader.sources import read_manifest, write_release
 from veilset._service.channel import _OPTIONS
 from veilset.core import compiled
 from veilset.core.elements.hashing import digests
-from veilset.core.encodings.bloom import bitset, vectors
-from veilset.core.encodings.bloom.bitset import positions
+from veilset.core.encodings.bloom import vectors
+from veilset.core.encodings.bloom.vectors import positions
 from veilset.core.encodings.interface import CHUNK_BYTES, count_ones
 from veilset.core.params import MAX_BITS, Adjacency, Normalization, PrivacyParameters
 from veilset.core.release.header import ReleaseHeader
@@ -75,7 +75,7 @@ def test_bits_of_the_longest_vector_are_set_where_they_belong(
         vectors.insert(vector, MAX_BITS, 2, hashed)
     expected = np.unique(positions(hashed, MAX_BITS, 2))
     assert int(expected.max()) > MAX_BITS * 0.9
-    assert bitset.test_bits(vector, expected).all()
+    assert vectors.test_bits(vector, expected).all()
     pages = np.unique(expected // np.uint64(8 * 4096)).astype(np.int64)
     assert sum(count_ones(vector[page * 4096 : (page + 1) * 4096]) for page in pages) == len(expected)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from veilset.core.elements.hashing import digests
-from veilset.core.encodings.bloom.bitset import positions
+from veilset.core.encodings.bloom.vectors import positions
 from veilset.core.params import HashScheme
 
 MASK = (1 << 64) - 1

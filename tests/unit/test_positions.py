@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from veilset.core.elements.hashing import digests, unpack_digests
-from veilset.core.encodings.bloom.bitset import _scale, positions
+from veilset.core.encodings.bloom.vectors import _scale, positions
 from veilset.core.params import MAX_BITS, MAX_HASHES, MAX_SEED, HashScheme
 
 MASK = (1 << 64) - 1

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 import veilset
 from harness.releases import release_view
 from harness.shapes import FilterParameters, parameters
-from veilset._service.spec import Spec
+from veilset._service.spec import FIELDS, Spec
 from veilset.core.elements.hashing import key_check
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.params import Adjacency, Calibration, HashParameters, HashScheme, Normalization, PrivacyParameters
-from veilset.core.release.spec_text import FIELDS
 from veilset.errors import AlreadyExists, InvalidInput, NotComparable, NotFound, PoorUtility
 
 KEY = bytes(range(32))

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from audit.release import Bits, Mechanism, ones
-from veilset.core.encodings.bloom.bitset import last_byte_mask
 from veilset.core.encodings.bloom.calibration import COIN_SIDES, flip_threshold
-from veilset.core.encodings.bloom.response import RandomBytes, perturb
+from veilset.core.encodings.bloom.response import RandomBytes, last_byte_mask, perturb
 
 
 @dataclass(frozen=True, slots=True)

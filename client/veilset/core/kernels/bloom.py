@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from veilset.core.kernels.jit import inline, kernel
+from veilset.core.kernels import inline, kernel
 
 _LOW32 = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)

@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from veilset.core.kernels.jit import inline, kernel
+from veilset.core.kernels import inline, kernel
 
 _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
 _6, _32, _63, _64 = np.uint64(6), np.uint64(32), np.uint64(63), np.uint64(64)

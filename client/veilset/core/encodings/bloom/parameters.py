@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core.encodings.bloom import comparison, overlap, vectors
-from veilset.core.encodings.bloom.bitset import last_byte_mask
 from veilset.core.encodings.bloom.calibration import COIN_SIDES, calibrate
 from veilset.core.encodings.bloom.comparison import size_from_ones
 from veilset.core.encodings.bloom.law import expected_fill, expected_ones_fraction, per_bit_epsilon, reading_law
+from veilset.core.encodings.bloom.response import last_byte_mask
 from veilset.core.encodings.decoder import Law
 from veilset.core.encodings.interface import Digests, MemoryVector, Parameters, RandomBytes, Readings, Vector, pure
 from veilset.core.encodings.planning import Plan, PlanRequest

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilset.core import compiled
-from veilset.core.encodings.bloom.bitset import last_byte_mask
 from veilset.errors import must_be
 
 RandomBytes = Callable[[int], bytes | bytearray | memoryview]
@@ -86,3 +85,8 @@ def _bytes_with_ones(packed: NDArray[np.uint8]) -> NDArray[np.intp]:
     words = np.flatnonzero(packed.view(np.uint64))
     places = np.flatnonzero(packed.reshape(-1, 8)[words])
     return np.asarray(8 * words[places >> 3] + (places & 7))
+
+
+def last_byte_mask(bits: int) -> int:
+    """Mask of the bits of the last byte that belong to the vector; the rest is padding and stays zero."""
+    return 0xFF & (0xFF00 >> (bits % 8)) if bits % 8 else 0xFF
