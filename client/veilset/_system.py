@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,8 +23,8 @@ class OneProcess:
 
 
 def jitter(least: float, most: float) -> float:
-    """A random factor in [least, most], in a thousand steps: clients that lost a service together return one by one."""
-    return least + (most - least) * secrets.randbelow(1001) / 1000
+    """A random factor in [least, most], so that clients which lost a service together return one by one."""
+    return least + (most - least) * int.from_bytes(os.urandom(4)) / 0xFFFFFFFF
 
 
 SMALL_FILE_LIMIT = 1 << 20

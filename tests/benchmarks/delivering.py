@@ -14,11 +14,11 @@ from benchmarks.rows import Family, Measured, Row, Run, at_most
 from benchmarks.servers import folder
 from benchmarks.stopwatch import take_turns
 from harness.programs import unused_port
-from harness.releases import PUBLIC_KEY, SIGNER
+from harness.releases import PUBLIC_KEY, SIGNER, hash_chunks
 from harness.shapes import FilterParameters, parameters
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import Adjacency, PrivacyParameters
-from veilset.core.release.header import ReleaseHeader, check_chunk, hash_chunks, split_chunks
+from veilset.core.release.header import ReleaseHeader, check_chunk, split_chunks
 from veilset.core.release.signing import open_manifest, sign_header
 from veilset_server.redis.store import RedisStore
 from veilset_server.state.artefacts import ArtefactFiles

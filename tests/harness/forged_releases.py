@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 
-from harness.releases import SIGNER, release_bytes
+from harness.releases import SIGNER, hash_chunks, release_bytes
 from harness.shapes import FilterParameters
 from veilset._reader.sources import read_manifest, write_release
-from veilset.core.release.header import hash_chunks
 from veilset.core.release.signing import CONTEXT, key_id
 from veilset.v1 import release_pb2 as pb
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -20,11 +20,16 @@ from veilset.core.encodings.interface import CHUNK_BYTES, Parameters
 from veilset.core.encodings.linear.parameters import LinearParameters
 from veilset.core.encodings.planning import PlanRequest
 from veilset.core.params import Adjacency, Calibration, HashParameters, Normalization, PrivacyParameters
-from veilset.core.release.header import EarlierPart, ReleaseHeader, hash_chunks
+from veilset.core.release.header import EarlierPart, ReleaseHeader
 from veilset.core.release.signing import sign_header
 
 SIGNER = Ed25519PrivateKey.generate()
 PUBLIC_KEY = SIGNER.public_key().public_bytes_raw()
+
+
+def hash_chunks(chunks: Iterable[bytes]) -> tuple[bytes, ...]:
+    """SHA-256 of each chunk."""
+    return tuple(hashlib.sha256(chunk).digest() for chunk in chunks)
 
 
 def release_bytes(

@@ -15,6 +15,7 @@ from veilset.core.params import Adjacency, HashParameters, Normalization, Privac
 from veilset.core.privacy.budget import charge_delta
 from veilset.core.privacy.counts import (
     RANDOM_INTEGERS,
+    STANDARD_DEVIATION,
     CountMechanism,
     CountNoise,
     calibrate_count,
@@ -104,7 +105,7 @@ def test_scales_are_those_of_the_laws() -> None:
         (1.0, 1e-3, CountMechanism.LAPLACE, [1.4114, 1.7247, 2.5747]),
         (0.1, 0.01, CountMechanism.GAUSSIAN, [11.7752, 9.8767, 9.5418]),
     ):
-        found = [calibrate_count(epsilon, delta, 1, law).standard_deviation for law in LAWS]
+        found = [calibrate_count(epsilon, delta, 1, law).scale * STANDARD_DEVIATION[law] for law in LAWS]
         assert found == pytest.approx(deviations, abs=5e-5)
         assert calibrate_count(epsilon, delta, 1).mechanism is chosen
 

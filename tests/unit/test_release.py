@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.releases import hash_chunks
 from veilset.core.encodings.bloom.parameters import BloomParameters
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.params import (
@@ -25,7 +26,6 @@ from veilset.core.release.header import (
     chunk_sizes,
     decode_header,
     encode_header,
-    hash_chunks,
     split_chunks,
 )
 from veilset.core.release.signing import MAX_SIGNATURES, key_id, open_manifest, sign_header, valid_signers

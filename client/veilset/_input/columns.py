@@ -227,7 +227,7 @@ def _limits(array: Any, kind: str) -> NDArray[np.int64]:
 
 
 def _uuids(array: Any) -> PackedElements:
-    """As text, 36 characters each."""
+    """UUIDs as text of 36 characters; empty where one is missing."""
     values = array.storage.to_pylist()
     return lay_out([str(uuid.UUID(bytes=value)).encode() if value is not None else b"" for value in values])
 

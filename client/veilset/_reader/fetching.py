@@ -121,7 +121,7 @@ class CheckedRelease:
 
     @property
     def main(self) -> MemoryVector:
-        """The vector of the elements."""
+        """The vector of the elements, without that of removed elements."""
         return MemoryVector(self.vector[: self.header.encoding.vector_bytes])
 
     @property

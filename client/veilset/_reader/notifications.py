@@ -1,4 +1,4 @@
-"""Hearing of new releases: the set's channel in Redis. A hint to look at once; anyone who listens looks now and then anyway."""
+"""Announcements of new releases: the set's channel in Redis. They are hints; a follower looks at Redis at intervals anyway."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from veilset._reader.redis_url import RedisUrl
 from veilset.errors import Unavailable
 
 _SLICE_SECONDS = 0.25
-"""How long it may take until ``stop`` is noticed."""
+"""Longest time until ``stop`` is noticed."""
 _MESSAGES_AT_ONCE = 1000
-"""After so many we look at Redis, however many more there are."""
+"""Messages that are read before Redis is looked at, even if there are more."""
 
 
 class Notifications:
-    """The channel of one set. Where Redis is away or does not let us listen, `wait` only waits.
+    """The channel of one set; `wait` only waits while Redis is away or refuses the subscription.
 
-    For one thread, but for `interrupt`.
-
-    stop: ends every wait.
+    stop: ends every wait. For one thread, except `interrupt`.
     """
 
     def __init__(self, url: RedisUrl, set_name: str, stop: threading.Event) -> None:
@@ -36,15 +34,13 @@ class Notifications:
         self._confirmed = False
 
     def listen(self) -> None:
-        """Subscribe, if we do not listen already; what is announced from now on ends `wait`."""
+        """Subscribe, unless that is done; later announcements end `wait`."""
         if self._subscription is not None:
             return
         try:
             with transient():
                 self._client = client = connect_redis(self._url, retries=0)
-                if (
-                    self._stop.is_set()
-                ):  # after the assignment, so that `interrupt` sees the client or we see that it came
+                if self._stop.is_set():  # after the assignment: either `interrupt` sees the client, or we see ``stop``
                     return
                 self._subscription = client.pubsub()  # type: ignore[no-untyped-call]
                 self._subscription.subscribe(self._channel)
@@ -65,7 +61,7 @@ class Notifications:
                 self._stop.wait(max(0.0, deadline - time.monotonic()))
 
     def _heard(self, seconds: float) -> bool:
-        """Whether a release was announced within ``seconds``; takes what is there, up to a number. Raises Unavailable."""
+        """Whether a release was announced within ``seconds``; reads up to `_MESSAGES_AT_ONCE` messages. Raises Unavailable."""
         if self._subscription is None:
             raise Unavailable("Redis: not subscribed", kind="SUBSCRIBE")
         heard = False
@@ -88,7 +84,7 @@ class Notifications:
                 client.close()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Unsubscribe and close the connection."""
         for opened in (self._subscription, self._client):
             if opened is not None:
                 with suppress(Unavailable), transient():

@@ -231,11 +231,11 @@ class Service:
         )
 
     def get_set(self, name: str) -> SetInfo:
-        """Describe a set. Raises NotFound."""
+        """The parameters of a set. Raises NotFound."""
         return set_info(self._call(self._stub.GetSet, pb.GetSetRequest(name=check_name("name", name))).set)
 
     def list_sets(self) -> Iterator[SetInfo]:
-        """All sets, by name."""
+        """The parameters of all sets, sorted by name."""
         token = ""
         while True:
             page = self._call(self._stub.ListSets, pb.ListSetsRequest(page_token=token))

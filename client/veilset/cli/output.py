@@ -38,7 +38,7 @@ def complain(message: str) -> None:
 
 
 def lines(pairs: Mapping[str, object]) -> str:
-    """Names and values, aligned."""
+    """One line for each name and its value, aligned."""
     width = max(map(len, pairs), default=0)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in pairs.items())
 

@@ -159,7 +159,7 @@ def _table(request: PlanRequest, chosen: Plan, found: dict[str, Plan | PoorUtili
 
 
 def _generation_notes(request: PlanRequest, chosen: Plan) -> list[str]:
-    """Whether increments are worth it."""
+    """What whole releases would be worth instead of increments, and after how many these lose too much."""
     if not request.increments:
         return []
     whole = advantage_limit(chosen.privacy.epsilon / (request.increments + 1), 0.0)

@@ -33,7 +33,7 @@ class Origin:
 class PackedElements:
     """Element i is data[starts[i]:ends[i]]; iterating gives them as bytes.
 
-    data: uint8, with other bytes between and around the elements at will. starts, ends: int64 (n,), 0 ≤ start ≤ end ≤ len(data).
+    data: uint8; other bytes may lie between and around the elements. starts, ends: int64 (n,), 0 ≤ start ≤ end ≤ len(data).
     origin: where they come from, if that is a file.
     """
 
@@ -115,7 +115,7 @@ def pack(elements: list[str] | list[bytes]) -> PackedElements | None:
 
 
 def lay_out(elements: list[bytes]) -> PackedElements:
-    """Any bytes, end to end."""
+    """Elements as bytes, copied end to end into one buffer."""
     ends = np.cumsum(np.fromiter(map(len, elements), dtype=np.int64, count=len(elements)))
     starts = np.zeros(len(elements), dtype=np.int64)
     starts[1:] = ends[:-1]
@@ -136,7 +136,7 @@ def pack_lines(block: bytes) -> PackedElements:
 
 
 def find_byte(data: NDArray[np.uint8], value: int) -> NDArray[np.int64]:
-    """Where a byte is, in order."""
+    """The indices of a byte in the data, in order; int64."""
     kernels = compiled.kernels()
     if kernels is None:
         return np.flatnonzero(data == value).astype(np.int64, copy=False)
@@ -157,7 +157,7 @@ def normalize_packed(packed: PackedElements, profile: Normalization) -> PackedEl
     """The same elements as `normalize` gives, or None where it has to do it, or will refuse one of them.
 
     "none" leaves bytes as they are. ASCII text is its own NFC; for "trim-casefold" it has one lower-case byte for a byte, and
-    spaces to strip that can be told byte by byte.
+    spaces to strip that are recognised byte by byte.
     """
     if profile is Normalization.EMAIL or not len(packed):
         return None
@@ -186,7 +186,7 @@ def _normalize_ascii(packed: PackedElements, profile: Normalization) -> PackedEl
 
 
 def _is_space(data: NDArray[np.uint8], places: NDArray[np.int64], present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether there is a space at each place; False where none is looked at."""
+    """Whether there is a space at each place; False where ``present`` is."""
     return np.asarray(present & _SPACE[data[np.where(present, places, 0)]])
 
 

@@ -1,7 +1,7 @@
 """The planner's requests and plans, alike for all encodings; each encoding has its own search.
 
-An objective is a frozen record that says how good a pair of error rates is. A merit is a float that grows with quality;
--inf means that the objective's own limit is broken. Merits work on arrays, so that a search can weigh many settings at once.
+An objective is a frozen record that says how good a pair of error rates is: by a merit, also for arrays, so that a search can
+compare many settings at once.
 """
 
 from __future__ import annotations
@@ -56,24 +56,30 @@ def rates_after(
     return 1.0 - missed * silent**increments, 1.0 - silent ** (increments + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class LargestAdvantage:
-    """The largest TPR - FPR within the size limit."""
+class Objective:
+    """How good a pair of error rates is; here by the advantage, without a limit to a rate."""
+
+    __slots__ = ()
 
     def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
-        """TPR - FPR."""
+        """A value that grows with quality, -inf where the limit is broken; float64, of the shape of the rates."""
         return np.asarray(detected, dtype=np.float64) - np.asarray(mistaken, dtype=np.float64)
 
     def limits(self) -> Limits:
-        """None."""
+        """The limit to an error rate, if there is one."""
         return Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class LargestAdvantage(Objective):
+    """The largest TPR - FPR within the size limit."""
 
     def __str__(self) -> str:
         return "the largest advantage"
 
 
 @dataclass(frozen=True, slots=True)
-class SmallestFalsePositiveRate:
+class SmallestFalsePositiveRate(Objective):
     """The smallest FPR with TPR >= min_true_positive_rate, in (0, 1)."""
 
     min_true_positive_rate: float
@@ -82,12 +88,10 @@ class SmallestFalsePositiveRate:
         self.limits()
 
     def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
-        """-FPR."""
         reached = np.asarray(detected) >= self.min_true_positive_rate
         return np.where(reached, -np.asarray(mistaken, dtype=np.float64), -np.inf)
 
     def limits(self) -> Limits:
-        """The decoder's limit."""
         return Limits(min_true_positive_rate=self.min_true_positive_rate)
 
     def __str__(self) -> str:
@@ -95,8 +99,8 @@ class SmallestFalsePositiveRate:
 
 
 @dataclass(frozen=True, slots=True)
-class LargestTruePositiveRate:
-    """The smallest loss of TPR with FPR <= max_false_positive_rate, in (0, 1)."""
+class LargestTruePositiveRate(Objective):
+    """The largest TPR with FPR <= max_false_positive_rate, in (0, 1)."""
 
     max_false_positive_rate: float
 
@@ -104,12 +108,10 @@ class LargestTruePositiveRate:
         self.limits()
 
     def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
-        """TPR."""
         reached = np.asarray(mistaken) <= self.max_false_positive_rate
         return np.where(reached, np.asarray(detected, dtype=np.float64), -np.inf)
 
     def limits(self) -> Limits:
-        """The decoder's limit."""
         return Limits(max_false_positive_rate=self.max_false_positive_rate)
 
     def __str__(self) -> str:
@@ -117,7 +119,7 @@ class LargestTruePositiveRate:
 
 
 @dataclass(frozen=True, slots=True)
-class SmallestVector:
+class SmallestVector(Objective):
     """The fewest bits that reach an efficiency (advantage over its limit) of at least min_efficiency, in (0, 1)."""
 
     min_efficiency: float
@@ -125,14 +127,6 @@ class SmallestVector:
     def __post_init__(self) -> None:
         if not 0.0 < self.min_efficiency < 1.0:
             raise must_be("min_efficiency", "a number in (0, 1)", self.min_efficiency)
-
-    def merit(self, detected: ArrayLike, mistaken: ArrayLike) -> NDArray[np.float64]:
-        """TPR - FPR; the search stops at the first size that is good enough."""
-        return np.asarray(detected, dtype=np.float64) - np.asarray(mistaken, dtype=np.float64)
-
-    def limits(self) -> Limits:
-        """None."""
-        return Limits()
 
     def __str__(self) -> str:
         return f"an efficiency of at least {self.min_efficiency:g}"
@@ -146,9 +140,6 @@ def objective_of(max_false_positive_rate: float, min_true_positive_rate: float) 
     if limits.min_true_positive_rate is not None:
         return SmallestFalsePositiveRate(limits.min_true_positive_rate)
     return LargestAdvantage()
-
-
-Objective = LargestAdvantage | SmallestFalsePositiveRate | LargestTruePositiveRate | SmallestVector
 
 
 @dataclass(frozen=True, slots=True)

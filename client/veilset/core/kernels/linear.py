@@ -73,7 +73,7 @@ def _row(
 
 @kernel
 def eliminate(columns: int, sections: int, band: int, pivots: NDArray[np.uint64], digests: NDArray[np.uint64]) -> None:
-    """`plain.eliminate`; columns: of one section."""
+    """As `veilset.core.encodings.linear.encode.eliminate`. columns: of one section."""
     for i in range(len(digests)):
         _, column, low, high = _row(digests[i], np.uint64(columns), np.uint64(sections), np.uint64(band))
         while low | high:
@@ -95,7 +95,8 @@ def eliminate(columns: int, sections: int, band: int, pivots: NDArray[np.uint64]
 
 @kernel
 def substitute(columns: int, pivots: NDArray[np.uint64], planes: NDArray[np.uint64]) -> None:
-    """`plain.substitute`. The windows hold 128 columns whatever the band: a pivot has no coefficients behind it."""
+    """As `veilset.core.encodings.linear.encode.substitute`. The windows hold 128 columns whatever the band: a pivot has no
+    coefficients behind it."""
     words, count = planes.shape
     low = np.zeros(count, np.uint64)
     high = np.zeros(count, np.uint64)

@@ -159,11 +159,6 @@ class CountNoise:
     epsilon: float
     delta: float
 
-    @property
-    def standard_deviation(self) -> float:
-        """Of the noise before rounding, in elements; rounding adds about 1/12 to its square."""
-        return self.scale * STANDARD_DEVIATION[self.mechanism]
-
 
 def calibrate_count(
     epsilon: float, delta: float, sensitivity: int, mechanism: CountMechanism | None = None

@@ -1,4 +1,4 @@
-"""What a release promises, in words and for machines. No claim without its unit, its relation and its assumption."""
+"""What a release promises, in words and for programs: every claim with its unit, its relation and its assumption."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ _ASSUMPTIONS = {
 class Statement:
     """The promise of one release.
 
-    unit, relation, assumption: in words. epsilon, delta: of this release, a bought count included; with increments of its whole
-    generation, vectors of removed elements included. increments: how many the generation may have. arrival_epsilon: what the
-    generation tells at most about when an element arrived, where another user adds it too. total_epsilon,
-    total_delta: everything charged to the budget account up to and with it. limit_epsilon, limit_delta: what the account
-    might spend in all by then. large_delta: whether δ allows a tenth of an element, or more, to be exposed outright among the
-    ``capacity`` elements that the release was made for. attacker_accuracy_limit: how often anybody
-    who guesses one user's presence (replace-one: which of two users' elements are in) from this release can be right at
-    most, both equally likely beforehand and all else known to them; total_attacker_accuracy_limit: the same from
-    everything on the account.
+    unit, relation, assumption: in words. epsilon, delta: of this release and its count; with increments of the whole
+    generation and its vectors of removed elements. increments: how many the generation may have. arrival_epsilon: the ε
+    for the time at which an element arrived, if another user adds it too. total_epsilon, total_delta: all that was
+    charged to the budget account up to and with this release. limit_epsilon, limit_delta: the limit of the account at
+    that time. large_delta: whether δ allows a tenth of an element or more to be exposed outright among the ``capacity``
+    elements that the release was made for. attacker_accuracy_limit: the largest share of right guesses, from this
+    release, at one user's presence (replace-one: at which of two users' elements are in), if both are equally likely
+    beforehand and all else is known; total_attacker_accuracy_limit: the same from everything on the account.
     """
 
     unit: str

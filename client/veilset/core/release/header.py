@@ -7,7 +7,7 @@ field is checked, so that a hostile store can neither make a reader allocate wit
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 
@@ -240,11 +240,6 @@ def _is_delta(text: str) -> bool:
     except InvalidInput:
         return False
     return True
-
-
-def hash_chunks(chunks: Iterable[bytes]) -> tuple[bytes, ...]:
-    """SHA-256 of each chunk."""
-    return tuple(hashlib.sha256(chunk).digest() for chunk in chunks)
 
 
 def split_chunks(vector: NDArray[np.uint8], chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:

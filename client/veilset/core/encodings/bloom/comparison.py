@@ -18,8 +18,8 @@ With them the weights lose nothing, as αβ - α'β' = (α-α')·(β+β')/2 + (�
 where few zeros are left (a relative deviation of α above 0.15, a load of 2 and more). Nothing bounds c by the sizes,
 which are estimates themselves: the interval of c may pass that of a size.
 
-Full vectors look alike. A size or union whose interval holds the greatest that can be told, that of half a zero bit, has
-no upper end. Where α or β is no more than max(3, z) standard deviations above 0, z the two-sided quantile of the
+Full vectors look alike. A size or union whose interval holds the largest one that a vector can show, that of half a zero bit,
+has no upper end. Where α or β is no more than max(3, z) standard deviations above 0, z the two-sided quantile of the
 confidence, any overlap would explain what is seen (as in E. C. Fieller's intervals for ratios, J. R. Statist. Soc. B 16,
 1954): the intersection is [0, ∞) then.
 
@@ -97,7 +97,7 @@ class PairedReleases:
         self._most = self._elements(0.0)
 
     def compare(self) -> Comparison:
-        """All five estimates."""
+        """The estimates of both sizes, union, intersection and Jaccard index."""
         size_left, size_right = self._elements(self._alpha), self._elements(self._beta)
         union = self._elements(self._gamma)
         common = size_left + size_right - union

@@ -150,8 +150,8 @@ def choose_thresholds(
 ) -> NDArray[np.int64]:
     """For elements of d positions the threshold in 0 .. d + 1 by rule or limit, for many vectors at once.
 
-    members, others: P(at least t ones), t = 0 .. d + 1, float64 (..., d + 2). Returns int64 (...). For ranking: BEST goes by
-    the difference of the tails, which rounding blurs where it is nearly 0; a decoder goes by the sign of the score.
+    members, others: P(at least t ones), t = 0 .. d + 1, float64 (..., d + 2). Returns int64 (...). For ranking only: BEST uses
+    the difference of the tails, which rounding blurs near 0, while a decoder uses the sign of the score.
     """
     never = members.shape[-1] - 1
     if limits.max_false_positive_rate is not None:

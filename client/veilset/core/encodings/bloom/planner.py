@@ -67,7 +67,7 @@ _STEPS = (2.0**-7, 2.0**-9, 2.0**-11, 2.0**-13, 2.0**-15)
 
 
 def bits_of(plan: Plan) -> int:
-    """Length of the vector."""
+    """The length of a plan's vector in bits."""
     return plan.parameters.dimensions()["bits"]
 
 

@@ -188,6 +188,6 @@ def count_ones_per_element(
 
 
 def _check(vector: NDArray[np.uint8], bits: int) -> None:
-    """Kernels look at no bounds."""
+    """Raise ValueError for a vector of the wrong length, as kernels do not check bounds."""
     if len(vector) != (bits + 7) // 8:
         raise ValueError(f"vector: {len(vector)} bytes long, has to be {(bits + 7) // 8}")
