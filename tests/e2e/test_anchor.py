@@ -15,11 +15,12 @@ from harness.programs import veilset
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
 from veilset.errors import BudgetExceeded, StateRolledBack, Unavailable
+from veilset_server.state.anchor import AnchorFile
 
 
 def sequences(anchor: Path) -> dict[str, int]:
     """The highest sequence of each set by an anchor file."""
-    return {name: numbers["sequence"] for name, numbers in json.loads(anchor.read_text())["sets"].items()}
+    return dict(AnchorFile(anchor).charged().sequences)
 
 
 def test_two_services_with_one_anchor_do_not_both_start(
@@ -124,10 +125,10 @@ def test_a_deleted_set_stays_charged_though_anchor_and_state_folder_went(
         for name in ("deleted", "other"):
             service.delete_set(name)
     process.stop()
-    before = anchor.read_bytes()
+    before = AnchorFile(anchor).charged()
     anchor.rename(tmp_path / "away")
     process.start().stop()
-    assert anchor.read_bytes() == before
+    assert AnchorFile(anchor).charged() == before
     assert sequences(anchor) == {"deleted": 1, "other": 1}
     warnings = [line for line in process.log_records() if line["level"] == "warning"]
     assert [(line["event"][:19], line["releases"]) for line in warnings] == [("there was no anchor", 2)]

@@ -182,7 +182,7 @@ def _sealed(content: bytes, read: Callable[[bytes], None]) -> None:
 
 
 def _sealed_anchor(content: bytes) -> None:
-    _sealed(content, _anchor)
+    _sealed(content, lambda line: _anchor(line + b"\n"))
 
 
 def _idle(content: bytes) -> None:

@@ -15,7 +15,7 @@ from harness.programs import veilset
 from veilset.core.privacy.budget import NANO, charge_delta
 from veilset.errors import FailedPrecondition, InvalidInput, StateCorrupted, Unavailable
 from veilset_server.records import Charged, Mark
-from veilset_server.state.anchor import AnchorFile, open_anchor
+from veilset_server.state.anchor import FEW_LINES, AnchorFile, open_anchor
 
 NONE = Charged({}, {})
 
@@ -175,3 +175,40 @@ def test_what_could_not_be_written_is_part_of_the_next_write(folder: Path) -> No
     sets = json.loads((volume / "anchor.json").read_text())["sets"]
     assert {name: numbers["sequence"] for name, numbers in sets.items()} == {"s": 2, "t": 1}
     assert AnchorFile(volume / "anchor.json").read("s", "s") == Mark(2, 2 * NANO, charge_delta(2e-9))
+
+
+def test_a_mark_costs_one_line_and_old_lines_go(folder: Path) -> None:
+    """However many sets there are; the lock beside the file is all that is left of writing all of them."""
+    path = folder / "elsewhere" / "anchor.json"
+    anchor = AnchorFile(path)
+    anchor.raise_to(Charged({f"set{number}": 1 for number in range(5000)}, {}))
+    whole = path.stat().st_size
+    for sequence in range(2, FEW_LINES):
+        anchor.write("set7", "a", Mark(sequence, NANO, charge_delta(1e-9)))
+    assert (path.stat().st_size - whole) / FEW_LINES < 300
+    for sequence in range(FEW_LINES, 6000):
+        anchor.write("set7", "a", Mark(sequence, NANO, charge_delta(1e-9)))
+    assert path.stat().st_size < 2 * whole + 300 * FEW_LINES
+    assert AnchorFile(path).charged() == anchor.charged()
+    assert AnchorFile(path).read("set7", "a") == Mark(5999, NANO, charge_delta(1e-9))
+
+
+def test_a_line_that_a_crash_cut_short_costs_its_own_mark(folder: Path) -> None:
+    """Wherever it was cut; a changed byte of any line, its end included, is refused. The next write makes it whole."""
+    path = folder / "elsewhere" / "anchor.json"
+    anchor = AnchorFile(path)
+    for sequence in (1, 2, 3):
+        anchor.write("s", "s", Mark(sequence, sequence * NANO, charge_delta(0.0)))
+    good = path.read_bytes()
+    last = good.rindex(b"\n", 0, -1) + 1
+    for length in range(last, len(good)):
+        path.write_bytes(good[:length])
+        assert AnchorFile(path).read("s", "s").sequence == 2
+    for place in range(len(good)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(StateCorrupted, match="not an anchor of this version"):
+            AnchorFile(path)
+    path.write_bytes(good[:-9])
+    anchor.write("t", "s", Mark(1, NANO, charge_delta(0.0)))
+    assert AnchorFile(path).charged() == anchor.charged()
+    assert anchor.read("s", "s").sequence == 3

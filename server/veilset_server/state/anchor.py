@@ -1,6 +1,8 @@
-"""Anchor port: one small JSON file on a path outside the state folder, best on another volume.
+"""Anchor port: one small file on a path outside the state folder, best on another volume.
 
-It holds what every release header shows anyway: sequences and sums spent, and beside them each set's operation number. It is
+It holds what every release header shows anyway: sequences and sums spent, and beside them each set's operation number. Each line
+is JSON with a checksum. The first has all marks as they were, a later one those that were raised since: so a publish writes one
+line, whatever the number of sets. The highest mark holds; a last line that does not end is a write that a crash cut short. It is
 never lowered; a file that cannot be read is refused, since guessing would defeat it. It bears a random id, which the ledger
 holds too, so that the anchor of another state folder is not taken for this one's. A lock on a file beside it keeps a second
 service out, whose writes would put back what the first one raised.
@@ -12,7 +14,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -28,10 +30,17 @@ from veilset_server.state.durability import (
     parse_json_with_checksum,
     read_regular,
     relative_name,
+    storage_errors,
+    sync_file,
+    write_all,
     write_file,
 )
 
-VERSION = 2
+VERSION = 3
+NOT_WRITTEN = -1
+"""Length of a file that may not hold all marks: the next write is of all of them."""
+FEW_LINES = 1000
+"""So many are added, or as many as there are marks, before all is written anew."""
 LOCK_SUFFIX = ".lock"
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -89,6 +98,8 @@ class AnchorFile:
         self._sequences: dict[str, int] = {}
         self._operations: dict[str, int] = {}
         self._accounts: dict[str, tuple[int, Fraction]] = {}
+        self._length = NOT_WRITTEN
+        self._added = 0
         self._missing = False
         try:
             self._parse(read_regular(path))
@@ -143,47 +154,95 @@ class AnchorFile:
         They are kept here first: whatever fails to be written, of whichever set, is written by the next one that does not.
         """
         with self._lock:
-            for kept, raised in ((self._sequences, charged.sequences), (self._operations, charged.operations)):
-                kept.update({name: number for name, number in raised.items() if number > kept.get(name, 0)})
-            for name, (nano_epsilon, delta) in charged.accounts.items():
-                nano_before, delta_before = self._accounts.get(name, (0, Fraction(0)))
-                self._accounts[name] = max(nano_epsilon, nano_before), max(delta, delta_before)
-            self._save()
+            self._keep(charged)
+            length, self._length = self._length, NOT_WRITTEN  # unless nothing fails
+            try:
+                with storage_errors(relative_name(self._path)):
+                    self._length = self._add(charged, length) or self._write_all()
+            except StorageFull:
+                name = relative_name(self._path)
+                raise StorageFull(f"anchor: the disk of {name} is full", file=name) from None
+            except OSError as error:
+                raise _cannot_be_written(self._path, error) from None
 
-    def _save(self) -> None:
-        sets = {
-            name: {"sequence": self._sequences.get(name, 0), "operation": self._operations.get(name, 0)}
-            for name in self._sequences.keys() | self._operations.keys()
-        }
-        spent = {name: [nano, format_delta(delta)] for name, (nano, delta) in self._accounts.items()}
-        content = {"version": VERSION, "id": self._id, "sets": sets, "accounts": spent}
+    def _keep(self, charged: Charged) -> None:
+        for kept, raised in ((self._sequences, charged.sequences), (self._operations, charged.operations)):
+            kept.update({name: number for name, number in raised.items() if number > kept.get(name, 0)})
+        for name, (nano_epsilon, delta) in charged.accounts.items():
+            nano_before, delta_before = self._accounts.get(name, (0, Fraction(0)))
+            self._accounts[name] = max(nano_epsilon, nano_before), max(delta, delta_before)
+
+    def _add(self, charged: Charged, length: int) -> int:
+        """Add a line; the file's length then, or 0 if all has to be written: the file is another, or old lines are most of it."""
+        if length == NOT_WRITTEN or self._added >= max(FEW_LINES, len(self._sequences)):
+            return 0
+        line = self._line(charged.sequences.keys() | charged.operations.keys(), charged.accounts)
         try:
-            write_file(self._path, json_with_checksum(content))
-        except StorageFull:
-            name = relative_name(self._path)
-            raise StorageFull(f"anchor: the disk of {name} is full", file=name) from None
-        except OSError as error:
-            raise _cannot_be_written(self._path, error) from None
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # writing all of them says what is wrong
+            return 0
+        try:
+            if os.fstat(descriptor).st_size != length:
+                return 0
+            write_all(descriptor, line)
+            sync_file(descriptor, self._path.name)
+        finally:
+            os.close(descriptor)
+        self._added += 1
+        return length + len(line)
+
+    def _write_all(self) -> int:
+        content = self._line(self._sequences.keys() | self._operations.keys(), self._accounts)
+        write_file(self._path, content)
+        self._added = 0
+        return len(content)
+
+    def _line(self, sets: Iterable[str], accounts: Iterable[str]) -> bytes:
+        numbers = {
+            name: {"sequence": self._sequences.get(name, 0), "operation": self._operations.get(name, 0)}
+            for name in sets
+        }
+        spent = {name: (self._accounts[name][0], format_delta(self._accounts[name][1])) for name in accounts}
+        content = {"version": VERSION, "id": self._id, "sets": numbers, "accounts": spent}
+        return json_with_checksum(content, indent=None) + b"\n"
 
     def _parse(self, content: bytes) -> None:
+        first, *others = content.split(b"\n")
+        *others, last = others or [b"{}"]
         try:
-            found = parse_json_with_checksum(content)
-            if found["version"] != VERSION or not _ID.fullmatch(found["id"]):
-                raise ValueError("version or id")
-            self._id = found["id"]
-            self._sequences, self._operations = (
-                {name: count for name, numbers in found["sets"].items() if (count := _count(numbers[kind]))}
-                for kind in ("sequence", "operation")
-            )
-            self._accounts = {
-                name: (_count(nano), parse_delta(delta)) for name, (nano, delta) in found["accounts"].items()
-            }
+            self._id = self._parse_line(first)
+            if any(self._parse_line(line) != self._id for line in others):
+                raise ValueError("id")
+            if last and _is_whole(last[:-1]):
+                raise ValueError("the end of the last line")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidInput):
             raise StateCorrupted(
                 f"{self._path}: not an anchor of this version. Move it away only if the state folder is the newest there is, "
                 "never after a restore; it is then rewritten from the ledger",
                 file=self._path.name,
             ) from None
+
+    def _parse_line(self, line: bytes) -> str:
+        """Keep its marks; the id that it bears."""
+        found = parse_json_with_checksum(line)
+        if found["version"] != VERSION or not _ID.fullmatch(found["id"]):
+            raise ValueError("version or id")
+        sequences, operations = (
+            {name: _count(numbers[kind]) for name, numbers in found["sets"].items()}
+            for kind in ("sequence", "operation")
+        )
+        accounts = {name: (_count(nano), parse_delta(delta)) for name, (nano, delta) in found["accounts"].items()}
+        self._keep(Charged(sequences, accounts, operations))
+        return str(found["id"])
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether the line has its checksum: then only its end is damaged."""
+    try:
+        parse_json_with_checksum(line)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+    return True
 
 
 def _cannot_be_written(path: Path, error: OSError) -> Unavailable:

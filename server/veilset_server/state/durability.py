@@ -156,9 +156,9 @@ def locked_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def json_with_checksum(content: dict[str, Any]) -> bytes:
-    """``content`` as JSON with a SHA-256 of itself: a changed digit would be valid JSON otherwise."""
-    return json.dumps(content | {"sha256": json_checksum(content)}, indent=1, sort_keys=True).encode()
+def json_with_checksum(content: dict[str, Any], indent: int | None = 1) -> bytes:
+    """``content`` as JSON with a SHA-256 of itself: a changed digit would be valid JSON otherwise. indent: None for one line."""
+    return json.dumps(content | {"sha256": json_checksum(content)}, indent=indent, sort_keys=True).encode()
 
 
 def parse_json_with_checksum(text: bytes) -> dict[str, Any]:
