@@ -268,7 +268,7 @@ def test_tables_are_told_by_their_first_bytes(tmp_path: Path, kind: str) -> None
     assert f"{kind} packed" in refusal(tmp_path / "packed", EMAIL)
     assert f"{kind} on a pipe" in _from_pipe(tmp_path / "pipe", made.read_bytes(), EMAIL)
     made.write_bytes(LINES)
-    assert "--format names another" in refusal(made, EMAIL)
+    assert "give the right one by --format" in refusal(made, EMAIL)
     assert read(made, form(file_format="lines")) == PEOPLE
 
 
