@@ -225,7 +225,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path, kind: str, wanted: FileForm,
 
 def test_a_file_packed_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list").write_bytes(gzip.compress(lzma.compress(LINES)))
-    assert "packed again" in refusal(tmp_path / "list")
+    assert "compressed again" in refusal(tmp_path / "list")
 
 
 @pytest.mark.parametrize("start", [b"", b"BZh9 is a name", b"PAR1 street", b"ORC", b"PK", b"%PDX", b"\xc3\xbf"])
