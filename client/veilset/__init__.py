@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from veilset import aio, errors
+    from veilset._display import progress
     from veilset._reader.follower import Follower, follow
     from veilset._reader.reader import open_view as open  # noqa: A004 - `veilset.open` reads as what it is
     from veilset._reader.remote_view import RemoteView, remote
@@ -65,10 +66,12 @@ __all__ = [
     "errors",
     "follow",
     "open",
+    "progress",
     "remote",
 ]
 
 _ROOMS = {
+    "veilset._display": "progress",
     "veilset._reader.follower": "Follower follow",
     "veilset._reader.reader": "open",
     "veilset._reader.remote_view": "RemoteView remote",

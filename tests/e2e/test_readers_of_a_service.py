@@ -80,13 +80,14 @@ def test_the_page_about_readers_works_as_it_stands(
         code, *others = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
         assert code.count("redis://localhost:16379/0") == code.count("PUBLIC_KEY") == 1
         code = code.replace("redis://localhost:16379/0", service.redis).replace("PUBLIC_KEY", service.public_key)
-        names: dict[str, object] = {"asyncio": asyncio, "long_list": MEMBERS}
+        names: dict[str, object] = {"asyncio": asyncio, "long_list": MEMBERS, "service": connection}
         exec(code, names)  # noqa: S102 - our own page
         for other in others:
             awaited = eval(compile(other, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)  # noqa: S307
             if awaited is not None:
                 asyncio.run(awaited)
-        assert len(others) == 3
+        assert len(others) == 5
+        assert (tmp_path / "overlap.png").stat().st_size > 10_000
         assert isinstance(names["known"], bool)
         assert len(names["many"]) == len(MEMBERS)  # type: ignore[arg-type]
         assert isinstance(names["view"], veilset.View)

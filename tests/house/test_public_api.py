@@ -46,6 +46,7 @@ FROZEN = [
     "errors",
     "follow",
     "open",
+    "progress",
     "remote",
 ]
 

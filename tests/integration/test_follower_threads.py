@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ ANSWERS: dict[str, Callable[[Any], bytes]] = {
     "contains_many": lambda asked: bytes(asked.contains_many(MEMBERS).tobytes()),
     "scores": lambda asked: bytes(asked.scores(MEMBERS).tobytes()),
     "filter": lambda asked: repr(asked.filter(MEMBERS)).encode(),
-    "overlap": lambda asked: repr(asked.overlap(MEMBERS)).encode(),
+    "overlap": lambda asked: repr(astuple(asked.overlap(MEMBERS))).encode(),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilset._display import Displayed
 from veilset._reader.fetching import CheckedRelease
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings.decoder import Decoder, Law
@@ -20,7 +21,7 @@ from veilset.core.release.header import ReleaseHeader
 from veilset.errors import PoorUtility
 
 
-class Answers(ABC):
+class Answers(Displayed, ABC):
     """Answers about elements. decoder: which readings are accepted as members', and the predicted error rates."""
 
     decoder: Decoder

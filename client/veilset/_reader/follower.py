@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilset._display import Displayed
 from veilset._reader.fetching import check_max_age, make_demands, refuse_stale, tell_if_ahead
 from veilset._reader.notifications import Notifications
 from veilset._reader.reader import Found, SetReleases, view_of
@@ -80,7 +81,7 @@ class Questions(ABC):
         return self.view.overlap(elements, confidence)
 
 
-class Follower(Questions):
+class Follower(Displayed, Questions):
     """The newest verified release of a set; made by `veilset.follow`, used as a context manager. Thread-safe.
 
     The questions are those of `View`, each asked of one release. They raise StaleRelease where it is older than
@@ -211,7 +212,7 @@ class Follower(Questions):
             self._source = RedisSource(self._url, self._releases.set_name, retries=0)
         if self._stop.is_set():  # after the assignment, so that `close` sees one or we see its flag
             self._disconnect()
-            raise Unavailable("follower: it is closed; call veilset.follow again", kind="CLOSED")
+            raise Unavailable("follower: closed", kind="CLOSED")
         return self._source
 
     def _disconnect(self) -> None:

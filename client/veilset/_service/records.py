@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from veilset._display import Displayed, draw
 from veilset.core.encodings.interface import Parameters
 from veilset.core.params import Adjacency, HashParameters, Normalization, PrivacyParameters
 from veilset.core.privacy.budget import NANO, format_delta, parse_delta
@@ -13,9 +14,12 @@ from veilset.core.release import wire
 from veilset.core.release.header import ReleaseHeader, decode_header
 from veilset.v1 import membership_pb2 as pb
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-@dataclass(frozen=True, slots=True)
-class SetInfo:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SetInfo(Displayed):
     """A set with the parameters that its owner chose; fields as in `Service.create_set`."""
 
     name: str
@@ -33,8 +37,8 @@ class SetInfo:
     expire_days: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+@dataclass(frozen=True, slots=True, repr=False)
+class Release(Displayed):
     """A release as the service knows it. state: pending, published, lost or expired. delayed_by: why Redis did not accept a
     pending one at the last attempt."""
 
@@ -59,8 +63,8 @@ class BudgetChange:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+@dataclass(frozen=True, slots=True, repr=False)
+class Budget(Displayed):
     """A budget account; epsilon in units, delta as exact decimal text.
 
     adjacency, elements_per_user: relation and unit of every release that is charged to it. changes: the last 1,000 that people
@@ -78,6 +82,13 @@ class Budget:
     adjacency: Adjacency
     elements_per_user: int
     changes: tuple[BudgetChange, ...] = ()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw what is spent and what is left of ε and δ, on ``ax`` or a new figure; returns the Axes.
+
+        Raises FailedPrecondition if matplotlib (the extra ``plot``) is missing.
+        """
+        return draw(self, ax)
 
 
 class Reconciled(NamedTuple):

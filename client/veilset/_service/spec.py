@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from veilset._display import Displayed
 from veilset.core.elements.hashing import key_check
 from veilset.core.encodings import DEFAULT_ENCODING, ENCODINGS, find_encoding
 from veilset.core.encodings.interface import Parameters
@@ -123,8 +124,8 @@ def _literal(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+@dataclass(frozen=True, slots=True, repr=False)
+class Spec(Displayed):
     """What partners agree on. size: planned number of distinct elements of each side; the other fields as in a set."""
 
     size: int

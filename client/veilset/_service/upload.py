@@ -20,6 +20,7 @@ import grpc
 import numpy as np
 import xxhash
 
+from veilset._display import Displayed
 from veilset._input.columns import Batch
 from veilset._input.digests import Digests, InvalidElements, digest_batch
 from veilset._service.endpoint import Endpoint
@@ -44,8 +45,8 @@ _log = logging.getLogger("veilset")
 _LONGEST_PAUSE = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class UploadResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class UploadResult(Displayed):
     """A finished upload. elements: how many it has, duplicates included. resumed: how many of them an earlier stream sent.
     invalid: how many were skipped because they are no elements."""
 
@@ -210,13 +211,11 @@ class Upload:
             self._key = check_key(self._hashing, self._key, f"the set {self._open.set_name}")
             self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.normalization)
             if self._made_with not in (None, (self._hashing, self._normalization)):
-                raise FailedPrecondition(
-                    "hashing: the set was deleted and created anew meanwhile; start the upload over", field="hashing"
-                )
+                raise FailedPrecondition("hashing: the set was made anew meanwhile; start over", field="hashing")
             self._resumed = self._to_skip = opened.elements
             self._made = self._messages(opened.sequence + 1)
         elif opened.sequence < self._held and not opened.finished:
-            raise VeilsetError("service: it lost an upload that it had acknowledged; start over with a new upload id")
+            raise VeilsetError("service: lost an upload that it had acknowledged; start over with a new upload id")
         if opened.finished:  # earlier, or by this process, whose last answer was lost
             with self._changed:
                 self._finished = True

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import click
 
+from veilset._display import progress
 from veilset._input.files import FileForm, read_files
 from veilset._input.text import Tally
 from veilset.cli import input_options, options
 from veilset.cli.options import Server
-from veilset.cli.output import emit, progress
+from veilset.cli.output import emit
 from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.params import Operation
 from veilset.errors import InvalidInput, Unavailable

@@ -1,12 +1,10 @@
-"""Results as text or JSON, and progress on standard error where that is a terminal."""
+"""Results as text or JSON, messages as one line on standard error."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TextIO
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -41,28 +39,3 @@ def lines(pairs: Mapping[str, object]) -> str:
     """One line for each name and its value, aligned."""
     width = max(map(len, pairs), default=0)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in pairs.items())
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal; None is one that was closed before the program started."""
-    return stream is not None and stream.isatty()
-
-
-@contextmanager
-def progress(description: str, total: int | None = None, *, prints: bool = False) -> Iterator[Callable[[int], None]]:
-    """A callback that shows how many are done, as a bar on standard error if that is a terminal.
-
-    prints: the command writes results meanwhile, so there is no bar if they too go to a terminal.
-    """
-    if not is_terminal(sys.stderr) or (prints and is_terminal(sys.stdout)):
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # Rich would send what is printed meanwhile to standard error, results included.
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda done: bar.update(task, completed=done)

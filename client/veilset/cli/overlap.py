@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
+from veilset._display import progress
 from veilset._input.digests import InvalidElements, only_valid
 from veilset._input.files import FileForm, read_files
 from veilset._input.text import Tally
 from veilset._reader.view import View
 from veilset.cli import input_options, options
-from veilset.cli.output import emit, progress
+from veilset.cli.output import emit
 from veilset.cli.source import Source, kept, source
 from veilset.core.elements.packed import PackedElements, PackedStream
 from veilset.core.estimates.intervals import Estimate, confidence_text, finite_or_none

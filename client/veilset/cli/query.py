@@ -14,6 +14,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from veilset._display import is_terminal, progress
 from veilset._input.columns import BATCH, Batch, element_batches
 from veilset._input.digests import InvalidElements, valid_ones
 from veilset._input.files import FileForm, read_files
@@ -21,7 +22,7 @@ from veilset._input.text import Tally
 from veilset._reader.remote_view import RemoteView
 from veilset._reader.view import View
 from veilset.cli import input_options, options
-from veilset.cli.output import emit, escape, is_terminal, progress
+from veilset.cli.output import emit, escape
 from veilset.cli.source import Source, kept, source, warn_if_useless
 from veilset.core.elements.normalization import Element
 from veilset.core.encodings.decoder import Decoder, Rule
@@ -122,7 +123,9 @@ def query(
             view = stack.enter_context(source.remote(**decision)) if remote else source.open(**decision)
             answers = _ask(lambda: view, asked, extras, invalid)
         warn_if_useless(view)
-        show = stack.enter_context(progress(f"asking {source.set_name}", prints=not summary))
+        show: Callable[[int], None] = _ignore
+        if summary or not is_terminal(sys.stdout):  # a bar would stand between the results
+            show = stack.enter_context(progress(f"asking {source.set_name}"))
         total, members = _tell(answers, as_json, None if summary else _write(follow), show)
     input_options.report(tally)
     rates = view.decoder.true_positive_rate, view.decoder.false_positive_rate
@@ -138,6 +141,10 @@ def query(
         expected = f"TPR {rates[0]:.4f}, FPR {rates[1]:.4f}"
         emit(shown, as_json, f"{members} of {total} answered yes{bad} (expected: {expected})")
     return EXIT_NOT_A_MEMBER if exit_code and members < total else 0
+
+
+def _ignore(_done: int) -> None:
+    """Show nothing."""
 
 
 def _extras(scores: bool, prior: float | None) -> Extras:

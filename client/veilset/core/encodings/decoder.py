@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from veilset._display import Displayed
 from veilset.core.params import check_choice
 from veilset.errors import InvalidInput, PoorUtility, must_be
 
@@ -82,8 +83,8 @@ class Law:
         return np.flatnonzero(possible)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decoder:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Decoder(Displayed):
     """A ready test for one release (or one planned release), with its error rates; made by `make_decoder`.
 
     accepts: bool (R,), the readings that are answered yes. true_positive_rate, false_positive_rate: of a random member and

@@ -51,7 +51,7 @@ def mixture_scores(scores: Sequence[ArrayLike], capacities: Sequence[int]) -> Fl
     return np.asarray(np.logaddexp.reduce(stacked + weights.reshape(-1, *[1] * (stacked.ndim - 1)), axis=0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GenerationDecoder(Decoder):
     """A decoder of a base release and its increments; made by `make_generation_decoder`.
 

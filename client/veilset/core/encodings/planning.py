@@ -10,15 +10,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from veilset._display import Displayed, draw
 from veilset.core.encodings.decoder import Decoder, Limits, Rule, make_decoder
 from veilset.core.encodings.interface import Parameters, pure
 from veilset.core.params import MAX_EPSILON, MAX_SIZE, PrivacyParameters, check_choice, check_epsilon, check_integer
 from veilset.core.privacy.limits import advantage_limit, attacker_accuracy_limit
 from veilset.errors import PoorUtility, must_be
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MINIMUM_EFFICIENCY = 0.05
 """Below this share of the possible advantage a setting counts as useless; a coin has 0."""
@@ -248,8 +253,8 @@ class GenerationRates:
         return self.true_positive_rate - self.false_positive_rate
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan(Displayed):
     """Parameters, and what they are worth for ``size`` elements.
 
     privacy: the promise as it is charged, δ = 0 where it holds so. true_positive_rate, false_positive_rate: to expect of one
@@ -336,6 +341,13 @@ class Plan:
     def bits_per_element(self) -> float:
         """Length of the packed vector in bits, per element."""
         return 8 * self.bytes / self.size
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the ROC curve of the planned release under the limit of its promise, on ``ax`` or a new figure; returns the Axes.
+
+        Raises FailedPrecondition if matplotlib (the extra ``plot``) is missing.
+        """
+        return draw(self, ax)
 
     def record(self) -> dict[str, object]:
         """All values of the plan, flat, for JSON."""

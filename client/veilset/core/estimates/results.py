@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from veilset._display import Displayed, draw
 from veilset.core.estimates.intervals import BoundedTest, Estimate
 from veilset.errors import must_be
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-@dataclass(frozen=True, slots=True)
-class Overlap(Estimate):
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Overlap(Displayed, Estimate):
     """Elements of an own list that are in a set, with the interval [low, high] at ``confidence``.
 
     own_size: distinct elements of the list; estimate and interval lie in [0, own_size], and the interval holds a true
@@ -28,9 +33,16 @@ class Overlap(Estimate):
         low, high = min(found.low, math.floor(found.estimate)), max(found.high, math.ceil(found.estimate))
         return cls(found.estimate, low, high, found.confidence, own_size, unbiased)
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw estimate and interval on the length of the list, on ``ax`` or a new figure; returns the Axes.
 
-@dataclass(frozen=True, slots=True)
-class SizeEstimate:
+        Raises FailedPrecondition if matplotlib (the extra ``plot``) is missing.
+        """
+        return draw(self, ax)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SizeEstimate(Displayed):
     """Distinct elements, with the interval [low, high] at ``confidence``; ``source`` is "bits" or "count".
 
     high is infinite where the vector may be full, and a full vector does not show how full.
@@ -43,8 +55,8 @@ class SizeEstimate:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Displayed):
     """Distinct elements of two sets, of both together and common to both, and the Jaccard index, with intervals.
 
     An upper end but that of the Jaccard index is infinite where vectors may be full, or too full to show it.
@@ -56,9 +68,16 @@ class Comparison:
     intersection: Estimate
     jaccard: Estimate
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw both sets, their union and what they have in common, with intervals, on ``ax`` or a new figure; returns the Axes.
 
-@dataclass(frozen=True, slots=True)
-class Check:
+        Raises FailedPrecondition if matplotlib (the extra ``plot``) is missing.
+        """
+        return draw(self, ax)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Check(Displayed):
     """The posterior of one element, and what to do about it.
 
     member: whether to treat it as a member. posterior: probability that it is one, given prior and answer. expected_cost: of that

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
+from veilset._display import Displayed
 from veilset.core.params import Adjacency, Calibration
 from veilset.core.privacy.budget import NANO, amount_text, charge_of, parse_delta, to_nano_epsilon
 from veilset.core.privacy.limits import attacker_accuracy_limit
@@ -19,8 +20,8 @@ _ASSUMPTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+@dataclass(frozen=True, slots=True, repr=False)
+class Statement(Displayed):
     """The promise of one release.
 
     unit, relation, assumption: in words. epsilon, delta: of this release and its count; with increments of the whole

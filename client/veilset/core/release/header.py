@@ -15,6 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from veilset._display import Displayed
 from veilset.core.encodings.interface import CHUNK_BYTES, Parameters
 from veilset.core.encodings.planning import MAX_INCREMENTS
 from veilset.core.params import (
@@ -59,8 +60,8 @@ class EarlierPart:
     manifest_sha256: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseHeader:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReleaseHeader(Displayed):
     """A checked release header; fields as in release.proto. generation: 0 means the release's own sequence."""
 
     set_name: str
@@ -149,7 +150,7 @@ def decode_header(data: bytes) -> ReleaseHeader:
     try:
         message = pb.ReleaseHeader.FromString(data)
     except DecodeError:
-        raise ReleaseRejected("release header: it is not a veilset release header", check="format") from None
+        raise ReleaseRejected("release header: not a veilset release header", check="format") from None
     if message.format_version != FORMAT_VERSION:
         raise ReleaseRejected(
             f"release header: its format version is {message.format_version}, and this reader knows {FORMAT_VERSION}",
