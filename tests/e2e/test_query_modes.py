@@ -77,7 +77,7 @@ def test_a_release_may_be_too_old(veilset_here: Here, valkey_url: str, set_name:
     for mode in ((), ("--remote",), ("--follow",)):
         refused = veilset_here("query", set_name, *source, *mode, "--max-age", "36h")
         assert refused.code == 1
-        said = rf"release {set_name}/1: 17\d{{4}} s old, at most 129600 s were asked for"  # two days, and how long this took
+        said = rf"release {set_name}/1 is 17\d{{4}} s old; at most 129600 s are allowed"  # two days, and how long this took
         assert re.fullmatch(said, refused.complaint())
         assert veilset_here("query", set_name, *source, *mode, "--max-age", "3d").code == 0
     assert (

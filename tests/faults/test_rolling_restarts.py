@@ -116,7 +116,7 @@ def test_rolling_restarts_lose_nothing(
     restarts: int, drain_seconds: float, valkey_url: str, set_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every finished upload's positions are ones, and no others; one charge per request; exit code 0 each time."""
-    monkeypatch.setattr("veilset._service.upload.PIECE", BATCH)
+    monkeypatch.setattr("veilset._input.columns.element_batches.__defaults__", (BATCH,))
     monkeypatch.setattr("veilset._service.upload.MESSAGE_ELEMENTS", BATCH)
     options = ("--redis", valkey_url, "--drain-seconds", str(drain_seconds))
     with running(ServiceProcess(tmp_path / "state", options, port=unused_port())) as service:

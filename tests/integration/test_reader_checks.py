@@ -209,7 +209,7 @@ def test_an_old_release_shown_again(valkey_url: str, set_name: str, tmp_path: Pa
     for read in (veilset.open, veilset.remote):
         with pytest.raises(ReleaseRejected, match="older than 2"):
             read(valkey_url, set_name, min_sequence=2)
-        with pytest.raises(StaleRelease, match=rf"{set_name}/1: 7[2-9]\d\d s old, at most 3600 s"):
+        with pytest.raises(StaleRelease, match=rf"{set_name}/1 is 7[2-9]\d\d s old; at most 3600 s"):
             read(valkey_url, set_name, max_age_seconds=3600)
     with veilset.follow(valkey_url, set_name, cache_dir=tmp_path, poll_seconds=3600) as follower:
         assert follower.sequence == 2

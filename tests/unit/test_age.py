@@ -61,7 +61,7 @@ def test_setting_the_clock_forward_is_believed() -> None:
 def test_a_release_that_is_too_old_is_named() -> None:
     refuse_stale("members/3", 60.0, 60.0)
     refuse_stale("members/3", 1e9, None)
-    with pytest.raises(StaleRelease, match=r"release members/3: 61 s old, at most 60 s") as caught:
+    with pytest.raises(StaleRelease, match=r"release members/3 is 61 s old; at most 60 s") as caught:
         refuse_stale("members/3", 61.0, 60.0)
     assert caught.value.details == {"release": "members/3", "age_seconds": "61", "max_age_seconds": "60"}
     with pytest.raises(StaleRelease):

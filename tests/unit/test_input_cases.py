@@ -225,7 +225,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path, kind: str, wanted: FileForm,
 
 def test_a_file_packed_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list").write_bytes(gzip.compress(lzma.compress(LINES)))
-    assert "packed again" in refusal(tmp_path / "list")
+    assert "compressed again" in refusal(tmp_path / "list")
 
 
 @pytest.mark.parametrize("start", [b"", b"BZh9 is a name", b"PAR1 street", b"ORC", b"PK", b"%PDX", b"\xc3\xbf"])
@@ -268,7 +268,7 @@ def test_tables_are_told_by_their_first_bytes(tmp_path: Path, kind: str) -> None
     assert f"{kind} packed" in refusal(tmp_path / "packed", EMAIL)
     assert f"{kind} on a pipe" in _from_pipe(tmp_path / "pipe", made.read_bytes(), EMAIL)
     made.write_bytes(LINES)
-    assert "--format names another" in refusal(made, EMAIL)
+    assert "give the right one by --format" in refusal(made, EMAIL)
     assert read(made, form(file_format="lines")) == PEOPLE
 
 

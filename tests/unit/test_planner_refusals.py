@@ -100,4 +100,4 @@ def test_hopeless_requests_say_so() -> None:
     privacy = PrivacyParameters(1.0, 0.0, Adjacency.REPLACE_ONE, Calibration.WORST_CASE, elements_per_user=1000)
     error = refused(PlanRequest(1000, privacy, bits_per_element=1.0, objective=SmallestVector(0.999)))
     assert not {"needed_bytes", "needed_epsilon"} & set(error.details)
-    assert "Nearest that do: none" in error.message
+    assert "nearest that do: none" in error.message

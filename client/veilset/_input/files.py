@@ -87,8 +87,8 @@ def _chosen_format(source: Opened, path: str, form: FileForm) -> str:
         return table
     known = form.file_format or _SUFFIXES.get(_suffix(path))
     if known in ("parquet", "arrow"):
-        said = "as --format says" if form.file_format else "as its name says"
-        raise InvalidInput("file", f"file {source.name} is not {known}, {said}; --format names another")
+        said = "although --format says so" if form.file_format else "although its name says so"
+        raise InvalidInput("file", f"file {source.name} is not {known}, {said}; give the right one by --format")
     return known or ("csv" if form.column else "lines")
 
 

@@ -58,7 +58,8 @@ def read_chunks(source: Opened, encoding: str | None) -> Iterator[bytes]:
                 chunk = decode(chunk, final=ended).encode()
             except UnicodeError:
                 raise InvalidInput(
-                    "encoding", f"encoding has to fit the text in {source.name}, which is not {encoding}"
+                    "encoding",
+                    f"encoding does not fit the text in {source.name}, which is not {encoding}; give another",
                 ) from None
         if chunk:
             yield chunk.removeprefix(_MARK) if first else chunk
@@ -116,7 +117,7 @@ def check_text(block: bytes, name: str, first: int, *, whole: bool = True) -> No
     data = np.frombuffer(block, dtype=np.uint8)
     if (position := block.find(b"\0")) >= 0:
         if wide := _wide_encoding(data[: 1 << 12]):
-            raise InvalidInput("encoding", f"file {name} looks like {wide}; say so by --encoding {wide}")
+            raise InvalidInput("encoding", f"file {name} looks like {wide}; give --encoding {wide}")
         if block[257:262] == b"ustar":
             raise InvalidInput("file", f"file {name} is a tar archive; unpack it and give the file inside")
         raise InvalidInput(

@@ -140,7 +140,7 @@ def _kind(head: bytes, name: str, packing: str, regular: bool, encoding: str | N
         if head.startswith(magic):
             raise must_be("file", f"text, Parquet or Arrow: {within}{what}; {remedy}")
     if packing and any(head.startswith(magic) for magic in _PACKED.values() if len(magic) != 3):
-        raise must_be("file", f"text, packed once: {within}packed again; {_UNPACK}")
+        raise must_be("file", f"text, compressed once: {within}compressed again; {_UNPACK}")
     for kind, magics in _TABLES.items():
         if head.startswith(magics):
             if packing or not regular:

@@ -220,7 +220,7 @@ def _mapped(file: BinaryIO, sequence: int, demands: Demands) -> CheckedRelease:
     source = FileSource(file)
     header, manifest = open_header(source, sequence, demands)
     if os.fstat(file.fileno()).st_size < source.start(header.sequence) + header.vector_bytes:
-        raise ReleaseRejected("file: cut off in the bits", check="chunk_length")
+        raise ReleaseRejected("file: it ends within the vector", check="chunk_length")
     vector = np.memmap(
         file, dtype=np.uint8, mode="r", offset=source.start(header.sequence), shape=(header.vector_bytes,)
     )

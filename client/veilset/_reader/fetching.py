@@ -63,7 +63,7 @@ def refuse_stale(name: str, age_seconds: float, max_age_seconds: float | None) -
     """Raise StaleRelease if the release ``name`` is older than it may be."""
     if max_age_seconds is not None and not age_seconds <= max_age_seconds:
         raise StaleRelease(
-            f"release {name}: {age_seconds:.0f} s old, at most {max_age_seconds:g} s were asked for",
+            f"release {name} is {age_seconds:.0f} s old; at most {max_age_seconds:g} s are allowed",
             release=name,
             age_seconds=f"{age_seconds:.0f}",
             max_age_seconds=f"{max_age_seconds:g}",
@@ -277,7 +277,7 @@ def whole_release(header: ReleaseHeader, manifest: bytes, vector: NDArray[np.uin
         mask = np.frombuffer(encoding.padding, dtype=np.uint8)
         if np.any(part.array[len(part.array) - len(mask) :] & mask):
             name = f"release {header.set_name}/{header.sequence}"
-            raise ReleaseRejected(f"{name}: padding bits are set", check="padding")
+            raise ReleaseRejected(f"{name}: its padding bits are not 0", check="padding")
     return release
 
 

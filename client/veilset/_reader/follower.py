@@ -212,7 +212,7 @@ class Follower(Displayed, Questions):
             self._source = RedisSource(self._url, self._releases.set_name, retries=0)
         if self._stop.is_set():  # after the assignment, so that `close` sees one or we see its flag
             self._disconnect()
-            raise Unavailable("follower: closed", kind="CLOSED")
+            raise Unavailable("follower: it is closed; call veilset.follow again", kind="CLOSED")
         return self._source
 
     def _disconnect(self) -> None:

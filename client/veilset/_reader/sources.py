@@ -50,13 +50,13 @@ def save_releases(path: Path, releases: Iterable[tuple[bytes, Iterable[bytes]]])
 def read_manifest(file: BinaryIO) -> bytes:
     """The manifest at this place of an open release file, which is left where the vector begins. Raises ReleaseRejected."""
     if file.read(len(MAGIC)) != MAGIC:
-        raise ReleaseRejected("file: not a veilset release", check="format")
+        raise ReleaseRejected("file: it is not a veilset release", check="format")
     length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
     if not 0 < length <= MAX_MANIFEST_BYTES:
-        raise ReleaseRejected("file: manifest length out of range", check="format")
+        raise ReleaseRejected("file: the length of its manifest is out of range", check="format")
     manifest = file.read(length)
     if len(manifest) != length:
-        raise ReleaseRejected("file: cut off in the manifest", check="format")
+        raise ReleaseRejected("file: it ends within the manifest", check="format")
     return manifest
 
 

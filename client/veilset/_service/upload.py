@@ -211,11 +211,13 @@ class Upload:
             self._key = check_key(self._hashing, self._key, f"the set {self._open.set_name}")
             self._normalization = wire.from_number("normalization", wire.NORMALIZATION, opened.normalization)
             if self._made_with not in (None, (self._hashing, self._normalization)):
-                raise FailedPrecondition("hashing: the set was made anew meanwhile; start over", field="hashing")
+                raise FailedPrecondition(
+                    "hashing: the set was deleted and created anew meanwhile; start the upload over", field="hashing"
+                )
             self._resumed = self._to_skip = opened.elements
             self._made = self._messages(opened.sequence + 1)
         elif opened.sequence < self._held and not opened.finished:
-            raise VeilsetError("service: lost an upload that it had acknowledged; start over with a new upload id")
+            raise VeilsetError("service: it lost an upload that it had acknowledged; start over with a new upload id")
         if opened.finished:  # earlier, or by this process, whose last answer was lost
             with self._changed:
                 self._finished = True

@@ -150,7 +150,7 @@ def decode_header(data: bytes) -> ReleaseHeader:
     try:
         message = pb.ReleaseHeader.FromString(data)
     except DecodeError:
-        raise ReleaseRejected("release header: not a veilset release header", check="format") from None
+        raise ReleaseRejected("release header: it is not a veilset release header", check="format") from None
     if message.format_version != FORMAT_VERSION:
         raise ReleaseRejected(
             f"release header: its format version is {message.format_version}, and this reader knows {FORMAT_VERSION}",

@@ -184,7 +184,7 @@ def refusal(request: PlanRequest, best: Plan | None) -> PoorUtility:
     have = "nothing is possible" if present is None else f"the best is {present}{_without_limit(request, best)}"
     return PoorUtility(
         f"no setting of at most {request.limit_bits} bits for {request.size} elements at epsilon "
-        f"{request.privacy.epsilon:g} reaches {_wish(request)}; {have}. Nearest that do: {nearest}",
+        f"{request.privacy.epsilon:g} reaches {_wish(request)}; {have}. The nearest that do: {nearest}",
         **details,
     )
 

@@ -75,7 +75,7 @@ class LinearParameters(Parameters):
         check_integer("columns", self.columns, self.band, MAX_BITS // self.planes)
         if self.columns % columns_step(self.columns):
             step = columns_step(self.columns)
-            raise must_be("columns", f"a multiple of {step} where there are so many", self.columns)
+            raise must_be("columns", f"a multiple of {step} at this number", self.columns)
         check_integer("drop_threshold", self.drop_threshold, 1, COIN_SIDES - 1)
 
     @classmethod
