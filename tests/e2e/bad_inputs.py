@@ -136,6 +136,8 @@ def _calls() -> Iterator[tuple[str, BadCall]]:
     yield bad("no adjacency", "adjacency", pb.PlanReleaseRequest, size=9, privacy=_promise(adjacency=0))
     yield bad("no hashes", "hashes", pb.PlanReleaseRequest, size=9, privacy=_promise(), encoding=bloom(100, 0))
     yield bad("no size", "size", pb.PlanReleaseRequest, privacy=_promise())
+    removals = {"size": 9, "privacy": _promise(), "removals_epsilon": 1.0}
+    yield bad("removals without increments", "removals_epsilon", pb.PlanReleaseRequest, **removals)
 
 
 def _promise(adjacency: int = parameters_pb2.ADJACENCY_ADD_REMOVE) -> parameters_pb2.PrivacyParameters:

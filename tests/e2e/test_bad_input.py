@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from bad_inputs import BAD_CALLS, BAD_STREAMS, BadCall, BadStream, creation
@@ -10,10 +10,23 @@ from bad_inputs import BAD_CALLS, BAD_STREAMS, BadCall, BadStream, creation
 from harness.programs import unused_port
 from harness.raw_calls import Failure, RawUpload, fails, upload
 from harness.redis_server import RedisServer
-from harness.service_process import ServiceProcess
+from harness.service_process import ServiceProcess, running
 from harness.vectors import raw_vector, redis_content
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service of its own: in a shared one, sets of other tests change meanwhile."""
+    with running(ServiceProcess(tmp_path_factory.mktemp("bad-input") / "state")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def stub(service: ServiceProcess) -> Iterator[MembershipServiceStub]:
+    with service.stub() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,14 @@ from harness.redis_releases import point_at
 from harness.service_process import ServiceProcess
 from veilset._reader import redis_keys
 from veilset._reader.sources import read_manifest
+from veilset.core.encodings.linear.parameters import LinearParameters
+from veilset.core.encodings.planning import PlanRequest
+from veilset.core.params import Adjacency, PrivacyParameters
+from veilset.core.release import wire
 from veilset.core.release.signing import open_manifest
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound, ReleaseRejected, Unsupported
+from veilset.v1 import membership_pb2 as pb
+from veilset.v1 import parameters_pb2
 
 SIZE, NEW, INCREMENTS = 200_000, 1_000, 30
 LIMIT = 6.0
@@ -332,3 +338,19 @@ def test_a_request_id_stands_for_one_kind_of_release(service: ServiceProcess, se
             == base.sequence + 1
         )
         assert connection.budget(set_name).epsilon_spent == 8
+
+
+def test_the_service_prices_removals_as_the_planner_does(service: ServiceProcess) -> None:
+    privacy = PrivacyParameters(8.0, 0.0, Adjacency.ADD_REMOVE)
+    request = pb.PlanReleaseRequest(
+        size=SIZE,
+        privacy=wire.privacy_to_proto(privacy),
+        increments=INCREMENTS,
+        removals_epsilon=10.0,
+        encoding=parameters_pb2.Encoding(linear=parameters_pb2.LinearParameters()),
+    )
+    with service.stub() as stub:
+        priced = stub.PlanRelease(request).plan
+    planned = LinearParameters.plan(PlanRequest(SIZE, privacy, increments=INCREMENTS, removals_epsilon=10.0))
+    assert priced.removal_rate == planned.removal_rate > 0.5
+    assert [rates.bytes for rates in priced.generation] == [rates.bytes for rates in planned.milestones]

@@ -76,7 +76,7 @@ def plan(
         privacy,
         objective=_objective(min_tpr, max_fpr, efficiency),
         rule=Rule(rule),
-        increment_size=increment_capacity,
+        increment_capacity=increment_capacity,
         **parameters,
     )
     found: dict[str, Plan | PoorUtility]

@@ -94,7 +94,7 @@ def create(
             size,
             created.privacy,
             increments=created.increments,
-            increment_size=created.increment_capacity,
+            increment_capacity=created.increment_capacity,
             removals_epsilon=created.removals_epsilon,
         ),
     )

@@ -98,4 +98,5 @@ def plan_message(plan: Plan) -> pb.Plan:
             )
             for rates in plan.milestones
         ],
+        removal_rate=plan.removal_rate,
     )

@@ -210,7 +210,8 @@ def _plan(request: pb.PlanReleaseRequest) -> Plan:
         objective=objective_of(request.max_false_positive_rate, request.min_true_positive_rate),
         rule=Rule.ALL_ONES if request.all_ones else Rule.BEST,
         increments=request.increments,
-        increment_size=request.increment_capacity,
+        increment_capacity=request.increment_capacity,
+        removals_epsilon=request.removals_epsilon,
     )
     if not name:
         return recommended(plan_all(wanted), wanted)

@@ -162,11 +162,11 @@ def make_terms(description: SetDescription, request: PublishRequest, max_bits: i
     if planned:
         check_generation(encoding, charged)
     removals = description.removals_epsilon if planned else 0.0
-    _removals(type(encoding), charged, removals, _increment_size(description), planned)  # refused now or never
+    _removals(type(encoding), charged, removals, _increment_capacity(description), planned)  # refused now or never
     return Terms(encoding, charged, noise, encoding.capacity_for(size), counts_first, planned, removals)
 
 
-def _increment_size(description: SetDescription) -> int:
+def _increment_capacity(description: SetDescription) -> int:
     """New elements that an increment is made for; a set that planned none by itself has the usual number."""
     return description.increment_capacity or default_increment(description.declared_size or UNKNOWN_SIZE)
 
@@ -179,7 +179,7 @@ def _removals(
 
 def increment_terms(description: SetDescription, base: ReleaseHeader, generation: Generation) -> Terms:
     """Of the next increment of a generation, from its base's header and the set's parameters alone."""
-    size = _increment_size(description)
+    size = _increment_capacity(description)
     encoding = for_increment(base.encoding, base.privacy, made_for=base.capacity, size=size)
     removals = base.removals_epsilon
     return Terms(

@@ -13,7 +13,6 @@ from veilset.core.encodings import DEFAULT_ENCODING, find_encoding
 from veilset.core.encodings.generation import check_generation
 from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.planning import (
-    MAX_INCREMENTS,
     MINIMUM_EFFICIENCY,
     UNKNOWN_SIZE,
     Plan,
@@ -24,12 +23,10 @@ from veilset.core.encodings.planning import (
 )
 from veilset.core.params import (
     MAX_BUDGET_EPSILON,
-    MAX_SIZE,
     HashParameters,
     HashScheme,
     Normalization,
     PrivacyParameters,
-    check_epsilon,
     check_integer,
     check_key_check,
     check_name,
@@ -83,14 +80,7 @@ class SetRequest:
                 "count_epsilon",
                 "count_epsilon has no place beside size: the capacity follows from the one or the other",
             )
-        check_integer("increments", self.increments, 0, MAX_INCREMENTS)
-        check_integer("increment_capacity", self.increment_capacity, 0, MAX_SIZE)
         check_integer("expire_days", self.expire_days, 0, MAX_EXPIRE_DAYS)
-        if self.removals_epsilon:
-            check_epsilon("removals_epsilon", self.removals_epsilon)
-        for name in ("increment_capacity", "removals_epsilon"):
-            if getattr(self, name) and not self.increments:
-                raise InvalidInput(name, f"{name} is for sets with increments; give the number of increments as well")
         if self.increments and not (self.increment_capacity or self.size):
             raise InvalidInput(
                 "increment_capacity",
@@ -219,7 +209,7 @@ class Sets:
             objective=objective_of(request.max_false_positive_rate, request.min_true_positive_rate),
             min_efficiency=0.0 if request.allow_poor_utility else MINIMUM_EFFICIENCY,
             increments=request.increments,
-            increment_size=request.increment_capacity,
+            increment_capacity=request.increment_capacity,
             removals_epsilon=request.removals_epsilon,
         )
         if request.dimensions:

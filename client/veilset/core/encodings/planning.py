@@ -20,7 +20,7 @@ from veilset.core.encodings.decoder import Decoder, Limits, Rule, make_decoder
 from veilset.core.encodings.interface import Parameters, pure
 from veilset.core.params import MAX_EPSILON, MAX_SIZE, PrivacyParameters, check_choice, check_epsilon, check_integer
 from veilset.core.privacy.limits import advantage_limit, attacker_accuracy_limit
-from veilset.errors import PoorUtility, must_be
+from veilset.errors import InvalidInput, PoorUtility, must_be
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -155,7 +155,7 @@ class PlanRequest:
     same limit by element, more than 0; of two limits the smaller holds. Without any a search looks up to 64 bits an element.
     rule: which readings are accepted. min_efficiency: a plan is refused below it, in [0, 1); 0 takes whatever comes.
     increments: how many releases of new elements follow; the objective is that of the answers of all together, the rates of a
-    plan are those of one release. increment_size: new elements of each; 0 for a hundredth of the size, at least 1000.
+    plan are those of one release. increment_capacity: new elements of each; 0 for a hundredth of the size, at least 1000.
     removals_epsilon: what pays for their vectors of removed elements, 0 for none.
     """
 
@@ -167,15 +167,18 @@ class PlanRequest:
     rule: Rule = Rule.BEST
     min_efficiency: float = MINIMUM_EFFICIENCY
     increments: int = 0
-    increment_size: int = 0
+    increment_capacity: int = 0
     removals_epsilon: float = 0.0
 
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1, MAX_SIZE)
         check_integer("increments", self.increments, 0, MAX_INCREMENTS)
-        check_integer("increment_size", self.increment_size, 0, MAX_SIZE)
+        check_integer("increment_capacity", self.increment_capacity, 0, MAX_SIZE)
         if self.removals_epsilon:
             check_epsilon("removals_epsilon", self.removals_epsilon)
+        for name in ("increment_capacity", "removals_epsilon"):
+            if getattr(self, name) and not self.increments:
+                raise InvalidInput(name, f"{name} belongs with increments; give the number of increments as well")
         check_choice("rule", self.rule, Rule)
         if self.privacy.epsilon < SMALLEST_EPSILON:
             raise must_be(
@@ -258,7 +261,7 @@ class Plan(Displayed):
     """Parameters, and what they are worth for ``size`` elements.
 
     privacy: the promise as it is charged, δ = 0 where it holds so. true_positive_rate, false_positive_rate: to expect of one
-    release. increments, increment_size, removals_epsilon: as of the request.
+    release. increments, increment_capacity, removals_epsilon: as of the request.
     """
 
     parameters: Parameters
@@ -267,7 +270,7 @@ class Plan(Displayed):
     true_positive_rate: float
     false_positive_rate: float
     increments: int = 0
-    increment_size: int = 0
+    increment_capacity: int = 0
     removals_epsilon: float = 0.0
 
     def after(self, increments: int) -> GenerationRates:
@@ -275,7 +278,7 @@ class Plan(Displayed):
         detected, mistaken = rates_after(self.true_positive_rate, self.false_positive_rate, increments)
         stays = 1.0
         if self.removals_epsilon:
-            size = self.increment_size or default_increment(self.size)
+            size = self.increment_capacity or default_increment(self.size)
             stays = (1.0 - self._removals(size).false_positive_rate) ** increments
         length = self.bytes + increments * self.increment_bytes
         return GenerationRates(increments, stays * float(detected), stays * float(mistaken), length)
@@ -289,7 +292,7 @@ class Plan(Displayed):
     @property
     def increment_bytes(self) -> int:
         """Length of an increment's packed vector."""
-        size = self.increment_size or default_increment(self.size)
+        size = self.increment_capacity or default_increment(self.size)
         made = for_increment(self.parameters, self.privacy, made_for=self.capacity, size=size).vector_bytes
         if self.removals_epsilon:
             made += self._removals(size).bytes
@@ -305,7 +308,7 @@ class Plan(Displayed):
         """The chance that a vector of removed elements makes a removed element answered no; 0 without such vectors."""
         if not self.removals_epsilon:
             return 0.0
-        return self._removals(self.increment_size or default_increment(self.size)).true_positive_rate
+        return self._removals(self.increment_capacity or default_increment(self.size)).true_positive_rate
 
     @property
     def advantage(self) -> float:
@@ -382,7 +385,7 @@ def evaluate(parameters: Parameters, request: PlanRequest) -> Plan:
         decoder.true_positive_rate,
         decoder.false_positive_rate,
         request.increments,
-        request.increment_size,
+        request.increment_capacity,
         request.removals_epsilon,
     )
 
