@@ -148,11 +148,7 @@ function showPosteriors() {
 
 function showPromise() {
   const { statement, words } = index;
-  const [own, total] = index.guesses;
-  at("guesses").replaceChildren(
-    bar(statement.increments ? "this generation" : "this release", statement.attacker_accuracy_limit, own, "series-2", 0.5),
-    bar("whole account", statement.total_attacker_accuracy_limit, total, "series-2", 0.5),
-  );
+  at("guesses").replaceChildren(...index.guesses.map(([what, text]) => bar(what, parseFloat(text) / 100, text, "series-2", 0.5)));
   const { total_epsilon: spent, limit_epsilon: limit } = statement;
   at("budget").replaceChildren(bar("spent so far", spent / limit, `ε ${+spent.toPrecision(4)} of ${+limit.toPrecision(4)}`, "series-2"));
   at("promise").replaceChildren(...words.map((line) => element("p", {}, line)));
