@@ -14,32 +14,26 @@ from veilset.errors import Unavailable
 from veilset_server.locks import KeyedLocks
 from veilset_server.metrics.monitoring import Monitoring
 from veilset_server.ports import Anchor, ReleaseStore
+from veilset_server.process import Signals, end_in_time
 from veilset_server.redis.embedded_valkey import EmbeddedValkey
 from veilset_server.redis.store import RedisStore
-from veilset_server.rpc.allowances import Allowances
-from veilset_server.rpc.call import OpenCalls
+from veilset_server.rpc.allowances import Allowances, FairSlots, bulk_slots
+from veilset_server.rpc.call import OpenCalls, call_pool
 from veilset_server.rpc.credentials import make_credentials
-from veilset_server.rpc.fairness import FairSlots, bulk_slots
-from veilset_server.rpc.pool import call_pool
-from veilset_server.rpc.port_watch import PortWatch
-from veilset_server.rpc.server import RpcServer, served_methods
+from veilset_server.rpc.server import PortWatch, RpcServer, ServerCertificates, served_methods
 from veilset_server.rpc.service import MembershipService, UseCases
 from veilset_server.rpc.serving import Serving
-from veilset_server.rpc.tls import ServerCertificates
 from veilset_server.rpc.upload import UploadCalls
 from veilset_server.settings import Settings
-from veilset_server.signals import Signals, end_in_time
 from veilset_server.state.anchor import open_anchor
 from veilset_server.state.entropy import OsEntropy, SystemClock
-from veilset_server.state.idle_file import IdleFile
 from veilset_server.state.keys import SigningKeys
 from veilset_server.state.state_folder import OpenedState, open_state
-from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.abandoned_uploads import AbandonedUploads, IdleFile
 from veilset_server.usecases.budgets import Budgets
 from veilset_server.usecases.compaction import Compactor
-from veilset_server.usecases.delivery_worker import DeliveryWorker
-from veilset_server.usecases.recovery import recover
-from veilset_server.usecases.rollback import RollbackGuard
+from veilset_server.usecases.delivery import DeliveryWorker
+from veilset_server.usecases.rollback import RollbackGuard, recover
 from veilset_server.usecases.sets import SetLimits, Sets
 from veilset_server.usecases.uploads import Uploads
 

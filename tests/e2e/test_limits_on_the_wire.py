@@ -19,7 +19,7 @@ from harness.tokens import new_token, stub_with
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 from veilset.v1.membership_pb2_grpc import MembershipServiceStub
-from veilset_server.rpc.fairness import MAX_PLANS_OF_ONE
+from veilset_server.rpc.allowances import MAX_PLANS_OF_ONE
 
 CALLS, UPLOADS, ALL_UPLOADS, MESSAGE_BYTES = 6, 3, 5, 1 << 16
 OPTIONS = {

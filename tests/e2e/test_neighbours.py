@@ -203,7 +203,7 @@ def test_streams_are_refused_where_no_thread_can_be_made(tmp_path: Path) -> None
 THREADS = 8
 NO_THREADS = """
 import threading
-from veilset_server.rpc import pool
+from veilset_server.rpc import call
 
 real = pool.CallPool._add_thread
 

@@ -28,7 +28,7 @@ import os, socket, time
 os.environ["GRPC_VERBOSITY"] = "NONE"
 from pathlib import Path
 from grpc import _server
-from veilset_server.rpc import port_watch
+from veilset_server.rpc import server
 
 port_watch.ASK_SECONDS, port_watch.ANSWER_SECONDS = 0.1, 0.5
 go_on = _server._process_event_and_continue

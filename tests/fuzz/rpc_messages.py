@@ -21,9 +21,8 @@ from harness.shapes import bloom
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import parameters_pb2
 from veilset_server.app import Ready, serve
-from veilset_server.limits import Limits
 from veilset_server.process import return_freed_memory
-from veilset_server.settings import Settings
+from veilset_server.settings import Limits, Settings
 
 MODULES = ("veilset_server.app",)
 

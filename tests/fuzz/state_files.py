@@ -28,17 +28,16 @@ from veilset_server.records import Mark, SetDescription
 from veilset_server.rpc.credentials import parse_identities
 from veilset_server.state.anchor import AnchorFile
 from veilset_server.state.artefacts import ArtefactFiles
-from veilset_server.state.fold import Slice, fold
-from veilset_server.state.idle_file import format_ages, parse_ages
 from veilset_server.state.keys import load_or_make_keys, read_keys
-from veilset_server.state.ledger.seals import seal
+from veilset_server.state.ledger.schema import seal
 from veilset_server.state.ledger.sets import set_from_row
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.ledger.uploads import upload_from_row
-from veilset_server.state.run_file import FoldedRun, write_run
+from veilset_server.state.run_file import FoldedRun, Slice, fold, write_run
 from veilset_server.state.spool import Spool, read_spool
 from veilset_server.state.state_folder import FORMAT_NAME, FolderFormat, read_format, write_format
 from veilset_server.state.tokens import TokenRecord, format_tokens, parse_tokens
+from veilset_server.usecases.abandoned_uploads import format_ages, parse_ages
 
 MODULES = ("veilset_server.state.runs",)
 LEDGER_ID = "0123456789abcdef0123456789abcdef"

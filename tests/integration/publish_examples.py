@@ -30,16 +30,14 @@ from veilset_server.ports import Signer
 from veilset_server.records import Account, Charged, Mark, SetDescription, StoredRelease
 from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.entropy import AesKeyStream, OsEntropy
-from veilset_server.state.idle_file import IdleFile
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.abandoned_uploads import AbandonedUploads, IdleFile
+from veilset_server.usecases.budgets import CountPurchase
 from veilset_server.usecases.compaction import Compactor
-from veilset_server.usecases.counting import CountPurchase
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.publishing import Publishing, PublishRequest
-from veilset_server.usecases.recovery import recover
-from veilset_server.usecases.rollback import NOTHING, RollbackGuard
+from veilset_server.usecases.rollback import NOTHING, RollbackGuard, recover
 from veilset_server.usecases.uploads import Uploads
 
 KEY = Ed25519PrivateKey.generate()

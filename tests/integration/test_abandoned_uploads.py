@@ -12,10 +12,9 @@ from storage_examples import add_set, digests_of, new_ledger, new_runs
 from veilset.core.params import Operation
 from veilset.errors import NotFound
 from veilset_server.records import Upload, UploadState
-from veilset_server.state.idle_file import FILE_NAME, IdleFile
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
-from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.abandoned_uploads import FILE_NAME, AbandonedUploads, IdleFile
 
 HOUR = 3600.0
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from harness.programs import wait_until
 from veilset.errors import StorageFull, StoreMisconfigured, Unavailable
-from veilset_server.usecases.delivery_worker import LONGEST_PAUSE, DeliveryWorker
+from veilset_server.usecases.delivery import LONGEST_PAUSE, DeliveryWorker
 
 
 class Troubled:

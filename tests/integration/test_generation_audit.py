@@ -28,8 +28,8 @@ from veilset.core.params import Adjacency, Calibration, Operation, PrivacyParame
 from veilset.core.privacy.budget import NANO
 from veilset.core.release.signing import open_manifest
 from veilset_server.state import runs
-from veilset_server.state.fold import Slice, release
 from veilset_server.state.ledger.file import LEDGER_NAME
+from veilset_server.state.run_file import Slice, release
 
 CANARIES = 200_000
 BACKGROUND = 2_000

@@ -29,9 +29,9 @@ from veilset.core.release.signing import open_manifest
 from veilset.errors import BudgetExceeded, FailedPrecondition, InvalidInput, StateCorrupted, VeilsetError
 from veilset_server.records import Charge, ReleaseState, SetDescription, StoredRelease
 from veilset_server.state import runs as runs_module
-from veilset_server.state.fold import fold
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.usecases.counting import CountPurchase
+from veilset_server.state.run_file import fold
+from veilset_server.usecases.budgets import CountPurchase
 from veilset_server.usecases.publishing import PublishRequest
 
 EPSILON = REMOVALS = 64.0

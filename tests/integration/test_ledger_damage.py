@@ -24,8 +24,7 @@ from veilset.errors import StateCorrupted
 from veilset_server.records import ReleaseState, SmallBatch
 from veilset_server.state.ledger.budgets import BUDGET_COLUMNS, CHARGE_COLUMNS
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.state.ledger.schema import VERSION
-from veilset_server.state.ledger.seals import first_link, next_link
+from veilset_server.state.ledger.schema import VERSION, first_link, next_link
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 # No shrinking: no damage is simpler than another.

@@ -8,15 +8,15 @@ import pytest
 from storage_examples import add_set, charge_of, new_ledger, publish
 
 from harness.metrics import Samples, value
-from veilset_server.metrics import ledger_collector
-from veilset_server.metrics.ledger_collector import LedgerCollector
+from veilset_server.metrics import collectors
+from veilset_server.metrics.collectors import LedgerCollector
 from veilset_server.records import ReleaseState
 
 
 @pytest.fixture(autouse=True)
 def read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer is given twice here."""
-    monkeypatch.setattr(ledger_collector, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(collectors, "FRESH_SECONDS", -1.0)
 
 
 def collected(collector: LedgerCollector) -> Samples:

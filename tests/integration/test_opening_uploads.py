@@ -14,9 +14,8 @@ from storage_examples import StoppedClock, add_set, new_ledger, new_runs
 
 from harness.patience import SECONDS
 from veilset_server.ports import ReleaseStore
-from veilset_server.state.idle_file import IdleFile
 from veilset_server.state.runs import Runs
-from veilset_server.usecases.abandoned_uploads import AbandonedUploads
+from veilset_server.usecases.abandoned_uploads import AbandonedUploads, IdleFile
 from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.upload_session import UploadSession

@@ -17,7 +17,7 @@ from veilset.core.release.signing import open_manifest
 from veilset.errors import BudgetExceeded, StorageFull
 from veilset_server.records import Mark, ReleaseState
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.usecases.counting import CountPurchase
+from veilset_server.usecases.budgets import CountPurchase
 from veilset_server.usecases.rollback import NOTHING
 
 

@@ -15,11 +15,11 @@ from publish_examples import Desk, MemoryAnchor, MemoryStore, names
 from harness.programs import wait_until
 from veilset.errors import StoreMisconfigured, Unavailable, VeilsetError
 from veilset_server.records import ReleaseState, StoredRelease
+from veilset_server.rpc.allowances import FairSlots
 from veilset_server.rpc.call import Call
-from veilset_server.rpc.fairness import FairSlots
 from veilset_server.rpc.releases import PendingReleases
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.usecases.delivery_worker import DeliveryWorker
+from veilset_server.usecases.delivery import DeliveryWorker
 
 FOREVER = 1e6
 CALLS, PLACES = 40, 2

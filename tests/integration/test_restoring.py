@@ -19,8 +19,7 @@ from veilset_server.records import ReleaseState
 from veilset_server.redis.store import RedisStore
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.usecases import delivery
-from veilset_server.usecases.outage import Outage
-from veilset_server.usecases.restoring import Rota
+from veilset_server.usecases.restoring import Outage, Rota
 
 CHUNKS = 3
 BITS = 2 * (8 << 20) + 77

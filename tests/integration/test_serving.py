@@ -19,16 +19,15 @@ from harness.programs import wait_until
 from veilset._service.endpoint import make_endpoint
 from veilset._service.errors import from_rpc_error
 from veilset.errors import NotFound, Unavailable
-from veilset_server.limits import Limits
 from veilset_server.metrics.logs import configure_logs
 from veilset_server.principals import AuthMode, Role
 from veilset_server.rpc import serving
 from veilset_server.rpc.allowances import Allowances
-from veilset_server.rpc.call import Call, CallOver, OpenCalls, current_call
+from veilset_server.rpc.call import Call, CallOver, CallPool, OpenCalls, current_call
 from veilset_server.rpc.credentials import Credentials
 from veilset_server.rpc.permissions import PERMISSIONS, Permission
-from veilset_server.rpc.pool import CallPool
 from veilset_server.rpc.serving import OTHER, Serving
+from veilset_server.settings import Limits
 from veilset_server.state.entropy import SystemClock
 
 SERVICE = "test.Kinds"

@@ -10,7 +10,7 @@ from harness.patience import SECONDS
 
 PROGRAM = """
 import signal, sys, threading
-from veilset_server.signals import Signals
+from veilset_server.process import Signals
 
 elsewhere = {signal.SIGHUP, signal.SIGTERM}
 with Signals() as signals:

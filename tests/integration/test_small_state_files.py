@@ -12,10 +12,10 @@ import pytest
 from veilset.errors import StateCorrupted
 from veilset_server.records import Mark
 from veilset_server.state.anchor import AnchorFile
-from veilset_server.state.idle_file import IdleFile
 from veilset_server.state.keys import FILE_NAME, SigningKey, change_keys, load_or_make_keys, new_key, read_keys, rotate
 from veilset_server.state.state_folder import read_format
 from veilset_server.state.tokens import TokenFile
+from veilset_server.usecases.abandoned_uploads import IdleFile
 
 MARK = Mark(7, 3_000_000_000, Fraction(3, 10**9))
 

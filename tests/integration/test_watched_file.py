@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from veilset.errors import StateCorrupted
-from veilset_server.state.watched_file import WatchedFile
+from veilset_server.state.tokens import WatchedFile
 
 
 def parse(text: bytes) -> bytes:

@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 
 from veilset.errors import InvalidInput, LimitExceeded
-from veilset_server.limits import Limits
 from veilset_server.rpc.allowances import (
     BYTES_IN_ALL,
     BYTES_OF_ONE,
@@ -18,6 +17,7 @@ from veilset_server.rpc.allowances import (
     Allowances,
     RateLimit,
 )
+from veilset_server.settings import Limits
 
 
 class Clock:

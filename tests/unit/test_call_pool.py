@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from veilset_server.rpc.pool import CallPool
+from veilset_server.rpc.call import CallPool
 
 MOST, RESERVE = 8, 2
 

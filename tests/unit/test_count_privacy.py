@@ -26,7 +26,7 @@ from veilset.core.privacy.counts import (
 from veilset.core.privacy.exact import decimal_digits
 from veilset.errors import InvalidInput
 from veilset_server.records import SetDescription
-from veilset_server.usecases.counting import CountPurchase, count_noise
+from veilset_server.usecases.budgets import CountPurchase, count_noise
 
 LAWS = list(CountMechanism)
 PURCHASES = [

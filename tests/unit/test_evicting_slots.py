@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 
-from veilset_server.rpc.fairness import EvictingSlots
+from veilset_server.rpc.allowances import EvictingSlots
 
 
 def take(places: EvictingSlots, stack: ExitStack, address: str, count: int, displaced: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.programs import wait_until
 from veilset.errors import LimitExceeded
-from veilset_server.rpc.fairness import MAX_PLANS_OF_ONE, MAX_PLANS_WAITING, FairSlots, plan_slots
+from veilset_server.rpc.allowances import MAX_PLANS_OF_ONE, MAX_PLANS_WAITING, FairSlots, plan_slots
 
 PLACES = 4
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilset.errors import StateCorrupted
-from veilset_server.state import fold as fold_module
 from veilset_server.state import run_file, spool
-from veilset_server.state.fold import HIGHEST, MemorySource, Slice, fold, last_operations
-from veilset_server.state.run_file import FoldedRun, write_run
+from veilset_server.state import run_file as fold_module
+from veilset_server.state.run_file import HIGHEST, FoldedRun, MemorySource, Slice, fold, last_operations, write_run
 from veilset_server.state.spool import Spool, UploadedRun
 
 SMALL_LIMIT = 8

@@ -11,7 +11,7 @@ import click
 from veilset._system import iso_time
 from veilset.cli import options
 from veilset.cli.output import emit
-from veilset_server.cli.shared import parse_duration, state_folder
+from veilset_server.cli import parse_duration, state_folder
 from veilset_server.state.entropy import SystemClock
 from veilset_server.state.keys import SigningKey, change_keys, new_key, public_pem, read_keys, retire, rotate
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from veilset_server.limits import Limits
-from veilset_server.settings import Settings
+from veilset_server.settings import Limits, Settings
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the log is JSON lines; what gRPC says of a fault comes as an error
 
@@ -69,7 +68,7 @@ def serve(as_json: bool, redis: str | None, redis_file: Path | None, **options: 
     Prints one line on standard output when it is ready: the gRPC address, the Redis URL for readers on this machine,
     and the public key that readers pin. Logs go to standard error as JSON lines.
     """
-    from veilset_server.signals import starting
+    from veilset_server.process import starting
 
     with starting():
         _serve(options, redis, redis_file, as_json=as_json)

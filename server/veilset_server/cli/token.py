@@ -11,7 +11,7 @@ import click
 from veilset._system import iso_time
 from veilset.cli import options
 from veilset.errors import must_be
-from veilset_server.cli.shared import parse_duration, state_folder
+from veilset_server.cli import parse_duration, state_folder
 from veilset_server.principals import Role, make_principal
 from veilset_server.state.entropy import SystemClock
 from veilset_server.state.tokens import TokenFile, TokenRecord, make_token, make_token_id, token_hash

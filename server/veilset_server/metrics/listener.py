@@ -25,8 +25,8 @@ from prometheus_client.exposition import make_wsgi_app
 
 from veilset._service.endpoint import host_and_port
 from veilset.errors import Unavailable
-from veilset_server.error_places import error_places
-from veilset_server.rpc.fairness import EvictingSlots
+from veilset_server.process import error_places
+from veilset_server.rpc.allowances import EvictingSlots
 
 SECONDS = 5.0
 """How long a connection may take from its beginning to the last byte of the answer, however it goes about it."""

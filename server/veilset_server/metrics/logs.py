@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import grpc
 import structlog
 
-from veilset_server.error_places import LineLimit, error_places
+from veilset_server.process import LineLimit, error_places
 from veilset_server.rpc.call import Call
 from veilset_server.rpc.serving import CallObserver
 

@@ -17,7 +17,7 @@ from veilset.errors import FailedPrecondition, NotFound, VeilsetError, must_be
 from veilset_server.metrics.logs import CallLog
 from veilset_server.ports import Anchor, ReleaseStore
 from veilset_server.rpc.call import label_of
-from veilset_server.rpc.port_watch import end_process
+from veilset_server.rpc.server import end_process
 from veilset_server.rpc.serving import CallObserver
 from veilset_server.settings import Settings
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
@@ -58,11 +58,9 @@ class Monitoring:
     def _measure(self, settings: Settings, port: int) -> None:
         from prometheus_client import CollectorRegistry, disable_created_metrics
 
-        from veilset_server.metrics.collectors import CertificateCollector, ProcessCollector
-        from veilset_server.metrics.instruments import Instruments
-        from veilset_server.metrics.ledger_collector import LedgerCollector
+        from veilset_server.metrics.collectors import CertificateCollector, LedgerCollector, ProcessCollector
+        from veilset_server.metrics.instruments import CallMeter, Instruments
         from veilset_server.metrics.listener import MetricsListener
-        from veilset_server.metrics.measured import CallMeter
 
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
@@ -115,7 +113,7 @@ class Monitoring:
         """The same store, measured if metrics are on."""
         if self._instruments is None:
             return store
-        from veilset_server.metrics.measured import MeasuredStore
+        from veilset_server.metrics.instruments import MeasuredStore
 
         return cast("ReleaseStore", MeasuredStore(store, self._instruments))
 
@@ -123,7 +121,7 @@ class Monitoring:
         """The same anchor, measured if metrics are on."""
         if self._instruments is None:
             return anchor
-        from veilset_server.metrics.measured import MeasuredAnchor
+        from veilset_server.metrics.instruments import MeasuredAnchor
 
         return cast("Anchor", MeasuredAnchor(anchor, self._instruments))
 
@@ -131,7 +129,7 @@ class Monitoring:
         """A `Delivery` with these arguments, measured if metrics are on."""
         if self._instruments is None:
             return Delivery(*arguments)
-        from veilset_server.metrics.measured import MeasuredDelivery
+        from veilset_server.metrics.instruments import MeasuredDelivery
 
         return MeasuredDelivery(self._instruments, *arguments)
 
@@ -139,7 +137,7 @@ class Monitoring:
         """A `Publishing` with these arguments, measured if metrics are on."""
         if self._instruments is None:
             return Publishing(*arguments)
-        from veilset_server.metrics.measured import MeasuredPublishing
+        from veilset_server.metrics.instruments import MeasuredPublishing
 
         return MeasuredPublishing(self._instruments, *arguments)
 

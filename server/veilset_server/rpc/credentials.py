@@ -29,13 +29,11 @@ import structlog
 
 from veilset._service.endpoint import is_loopback
 from veilset.errors import InvalidInput, Unauthenticated, Unavailable, VeilsetError, must_be
-from veilset_server.limits import exceeded
 from veilset_server.ports import Clock
 from veilset_server.principals import EVERYBODY, AuthMode, Principal, make_principal
 from veilset_server.rpc.allowances import RateLimit
-from veilset_server.settings import Settings
-from veilset_server.state.tokens import FILE_NAME, TokenBook, parse_tokens
-from veilset_server.state.watched_file import WatchedFile
+from veilset_server.settings import Settings, exceeded
+from veilset_server.state.tokens import FILE_NAME, TokenBook, WatchedFile, parse_tokens
 
 Context = Any  # grpc.ServicerContext, whose auth_context() gives lists, which its type does not say
 

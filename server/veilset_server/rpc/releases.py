@@ -9,11 +9,10 @@ from veilset.core.params import check_integer
 from veilset.errors import StorageFull, StoreMisconfigured, Unavailable, must_be
 from veilset_server.locks import KeyedLocks
 from veilset_server.records import ReleaseState, StoredRelease
+from veilset_server.rpc.allowances import FairSlots
 from veilset_server.rpc.call import Call
-from veilset_server.rpc.fairness import FairSlots
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.usecases.delivery import Delivery
-from veilset_server.usecases.delivery_worker import DeliveryWorker
+from veilset_server.usecases.delivery import Delivery, DeliveryWorker
 
 
 class PendingReleases:

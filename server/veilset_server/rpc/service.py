@@ -23,16 +23,14 @@ from veilset.v1 import membership_pb2_grpc
 from veilset_server.locks import KeyedLocks
 from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet
+from veilset_server.rpc.allowances import FairSlots, plan_slots
 from veilset_server.rpc.call import current_call
 from veilset_server.rpc.convert import budget_message, change_message, plan_message, release_message, set_message
-from veilset_server.rpc.fairness import FairSlots, plan_slots
 from veilset_server.rpc.releases import MAX_PAGE, MAX_SEQUENCE, PendingReleases, page_size, release_page, sequence_token
 from veilset_server.rpc.upload import UploadCalls
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.usecases.budgets import Budgets
-from veilset_server.usecases.counting import CountPurchase
-from veilset_server.usecases.delivery import Delivery
-from veilset_server.usecases.delivery_worker import DeliveryWorker
+from veilset_server.usecases.budgets import Budgets, CountPurchase
+from veilset_server.usecases.delivery import Delivery, DeliveryWorker
 from veilset_server.usecases.publishing import Publishing, PublishRequest
 from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.sets import SetRequest, Sets

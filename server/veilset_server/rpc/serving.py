@@ -18,14 +18,12 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from veilset.errors import InvalidInput, LimitExceeded, PermissionDenied, Unavailable, VeilsetError, must_be
-from veilset_server.error_places import error_places
-from veilset_server.limits import exceeded
-from veilset_server.rpc.allowances import PUBLIC_CALLS, Allowances
-from veilset_server.rpc.call import Call, CallOver, OpenCalls, label_of
+from veilset_server.process import error_places
+from veilset_server.rpc.allowances import PUBLIC_CALLS, Allowances, FairSlots
+from veilset_server.rpc.call import Call, CallOver, CallPool, OpenCalls, label_of, reserved_descriptors
 from veilset_server.rpc.credentials import Connection, Credentials, connection_of, is_inside, refusal
-from veilset_server.rpc.fairness import FairSlots
 from veilset_server.rpc.permissions import Permission, Public, check_role, check_sets, named_sets, permission
-from veilset_server.rpc.pool import CallPool, reserved_descriptors
+from veilset_server.settings import exceeded
 from veilset_server.state.durability import check_descriptors, short_of, storage_errors
 
 Handler = Any  # grpc.RpcMethodHandler, whose attributes its type does not have

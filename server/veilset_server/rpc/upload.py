@@ -20,8 +20,8 @@ from veilset.core.release import wire
 from veilset.errors import OutOfSequence, must_be
 from veilset.v1 import membership_pb2 as pb
 from veilset_server.records import UploadPart
+from veilset_server.rpc.allowances import FairSlots
 from veilset_server.rpc.call import current_call
-from veilset_server.rpc.fairness import FairSlots
 from veilset_server.usecases.upload_session import MAX_BATCH_ELEMENTS, UploadSession
 from veilset_server.usecases.uploads import Uploads
 

@@ -24,20 +24,22 @@ from veilset.core.params import Operation
 from veilset_server.locks import KeyedLocks
 from veilset_server.records import RunFile, SmallUpload, StoredRun, Upload
 from veilset_server.state.durability import FOLDER_MODE, TEMPORARY_SUFFIX, sync_folder
-from veilset_server.state.fold import (
+from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
+from veilset_server.state.ledger.uploads import spool_name
+from veilset_server.state.run_file import (
     LIMIT,
     Digests,
+    FoldedRun,
     MemorySource,
     Slice,
     Source,
+    damaged_run,
     fold,
     last_operations,
     release,
     released_between,
+    write_run,
 )
-from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.state.ledger.uploads import spool_name
-from veilset_server.state.run_file import FoldedRun, damaged_run, write_run
 from veilset_server.state.spool import Spool, UploadedRun, least_bytes, remove_spool, trace
 
 MAX_RUNS = 64

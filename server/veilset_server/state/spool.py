@@ -31,8 +31,7 @@ from veilset_server.state.durability import (
     sync_file,
     write_all,
 )
-from veilset_server.state.fold import LIMIT, Digests, MemorySource, Slice, distinct, shorten
-from veilset_server.state.run_file import damaged_run
+from veilset_server.state.run_file import LIMIT, Digests, MemorySource, Slice, damaged_run, distinct, shorten
 
 MAX_BATCH = 1 << 24
 """Digests in one frame."""

@@ -7,7 +7,7 @@ tokens.json   hashes of access tokens (`tokens`), if there are any
 spools/ runs/   digests: of open uploads, and of what sets hold (`runs`)
 artefacts/      releases as they were published (`artefacts`)
 quarantine/     runs and spools that the ledger did not know at a start
-idle.json     how long open uploads were left alone (`idle_file`)
+idle.json     how long open uploads were left alone (`usecases.abandoned_uploads`)
 """
 
 from __future__ import annotations

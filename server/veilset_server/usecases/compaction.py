@@ -7,7 +7,7 @@ import threading
 import structlog
 
 from veilset.errors import NotFound, StateCorrupted, VeilsetError
-from veilset_server.error_places import error_places
+from veilset_server.process import error_places
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs, Stopped
 

@@ -1,27 +1,29 @@
-"""From a charged release to readers: chunks, manifest, pointer, mark. All steps may be repeated; none costs budget.
+"""From a charged release to readers: chunks, manifest, pointer, state. All steps may be repeated; none costs budget.
 
-Redis holds nothing that cannot be written again from the artefacts, so whatever it loses, reconcile restores.
+Redis holds nothing that cannot be written again from the artefacts, so whatever it loses, reconcile restores. `DeliveryWorker`
+is the thread that does both in the background.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import structlog
 
 from veilset.core.release.header import ReleaseHeader
 from veilset.core.release.signing import open_manifest
-from veilset.errors import NotFound, ReleaseRejected, StateCorrupted, StoreMisconfigured, Unavailable
+from veilset.errors import NotFound, ReleaseRejected, StateCorrupted, StoreMisconfigured, Unavailable, VeilsetError
 from veilset_server.locks import KeyedLocks
 from veilset_server.ports import ReleaseStore
+from veilset_server.process import error_places
 from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.usecases.outage import Outage
-from veilset_server.usecases.restoring import Reconciled, Restoring, Rota, chunk_count, generation_of
+from veilset_server.usecases.restoring import Outage, Reconciled, Restoring, Rota, chunk_count, generation_of
 
 CHUNKS_AT_A_TIME = 8
 """Of 1 MiB, that a periodic pass reads back and compares: what it costs does not grow with what is published."""
@@ -270,3 +272,78 @@ class Delivery:
             if sequence not in counts:
                 counts[sequence] = self._stored_chunks(set_name, sequence)
         self._store.remove(set_name, [(sequence, count) for sequence, count in counts.items() if count is not None])
+
+
+SHORTEST_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+LOOK_SECONDS = 1.0
+"""How often to look whether a store that is our own process has ended."""
+
+
+class DeliveryWorker:
+    """A thread that delivers pending releases with capped back-off; reconciles and keeps house once a period.
+
+    revive: for a store that is the service's own process: starts it again if it has ended, and tells whether it had; then
+    all is restored at once. May not raise.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        reconcile_seconds: float,
+        housekeeping: Callable[[], object],
+        revive: Callable[[], bool] | None = None,
+    ) -> None:
+        self._delivery = delivery
+        self._housekeeping = housekeeping
+        self._revive = revive
+        self._longest_idle = float("inf") if revive is None else LOOK_SECONDS
+        self._reconcile_seconds = reconcile_seconds
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look at once."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread; what is pending stays pending."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause = SHORTEST_PAUSE
+        next_reconcile = 0.0
+        while not self._stop.is_set():
+            try:
+                if self._revive is not None and not self._delivery.stopping and self._revive():
+                    next_reconcile = 0.0
+                due = time.monotonic() >= next_reconcile
+                with ExitStack() as always:  # each is tried, whatever keeps the one before; what failed last is told
+                    if due:
+                        always.callback(self._housekeeping)
+                        always.callback(self._delivery.reconcile)  # comes before the one above
+                    self._delivery.deliver_pending()
+                if due:
+                    next_reconcile = time.monotonic() + self._reconcile_seconds
+                pause = SHORTEST_PAUSE
+                idle = min(max(0.0, next_reconcile - time.monotonic()), self._longest_idle)
+            except VeilsetError as error:
+                lasting = isinstance(error, StoreMisconfigured)  # somebody has to change a setting
+                level = log.error if lasting else log.warning
+                level("delivery delayed", reason=error.reason, kind=error.details.get("kind", ""), cause=error.message)
+                idle = LONGEST_PAUSE if lasting else pause
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except Exception as error:  # noqa: BLE001 - the thread must outlive what no one foresaw
+                kind, places = type(error).__name__, error_places(error)
+                log.error("delivery failed", kind=kind, places=places)  # noqa: TRY400 - its text may hold elements
+                idle = pause
+                pause = min(2 * pause, LONGEST_PAUSE)
+            self._wake.wait(idle)
+            self._wake.clear()

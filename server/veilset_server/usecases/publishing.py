@@ -39,8 +39,7 @@ from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.budgets import budget_exceeded
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
-from veilset_server.usecases.compaction import Compactor
-from veilset_server.usecases.counting import (
+from veilset_server.usecases.budgets import (
     FREE,
     CountPurchase,
     capacity_noise,
@@ -50,6 +49,7 @@ from veilset_server.usecases.counting import (
     price,
     sure_capacity,
 )
+from veilset_server.usecases.compaction import Compactor
 from veilset_server.usecases.rollback import RollbackGuard
 from veilset_server.usecases.sets import check_length, within
 

@@ -1,21 +1,22 @@
-"""One release in the store, compared with what was charged; what is gone or another is written again from the artefact.
+"""One release in the store, compared with what was charged; missing or different chunks are written again from the artefact.
 
-The pointer moves to nothing but a release that was found whole in the same pass, every chunk compared by its hash. So a
-release whose artefact is damaged keeps what the store still has of it, and gets back what is whole in the artefact; where
-both are damaged in the same chunk it never becomes what readers are pointed at.
+The pointer moves only to a release of which the same pass compared every chunk by its hash. So a release whose artefact is
+damaged keeps what the store still has of it, and gets back what is whole in the artefact; where both are damaged in the same
+chunk, readers are never pointed at it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from veilset._reader.redis_keys import MANIFEST
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.release.header import ReleaseHeader, check_chunk
 from veilset.core.release.signing import open_manifest
-from veilset.errors import ReleaseRejected, StateCorrupted
+from veilset.errors import ReleaseRejected, StateCorrupted, StoreMisconfigured, Unavailable
 from veilset_server.ports import ReleaseStore
 from veilset_server.records import StoredRelease
 from veilset_server.state.artefacts import ArtefactFiles
@@ -114,3 +115,50 @@ class Rota:
         if turn:
             self._last = turn[-1]
         return set(turn)
+
+
+_REFUSALS = ("NoPermissionError", "UnknownCommand")
+"""Kinds of StoreMisconfigured that concern one command or key, answered at once; others may succeed."""
+
+
+class Outage:
+    """Lets a pass go on where a part of the store is away (a cluster's node), but not through a time-out for each key; and
+    where one command or one set's keys are refused."""
+
+    MOST = 3
+
+    def __init__(self) -> None:
+        self.sets: set[str] = set()
+        self._away = 0
+        self._error: Unavailable | None = None
+
+    @contextmanager
+    def of(self, set_name: str) -> Iterator[None]:
+        """Keep an Unavailable for later, unless it is one too many."""
+        try:
+            yield
+        except Unavailable as error:
+            self._error = error
+            self.sets.add(set_name)
+            self._away += not _is_refusal(error)
+            if self._away >= self.MOST:
+                raise
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Keep what refuses a step, so that the steps behind it are taken."""
+        try:
+            yield
+        except StoreMisconfigured as error:
+            if not _is_refusal(error):
+                raise
+            self._error = error
+
+    def tell(self) -> None:
+        """Raise what was kept."""
+        if self._error is not None:
+            raise self._error
+
+
+def _is_refusal(error: Unavailable) -> bool:
+    return isinstance(error, StoreMisconfigured) and error.details.get("kind") in _REFUSALS

@@ -1,6 +1,6 @@
 """Noticing that the ledger was rolled back: an older copy restored, or the state folder lost.
 
-Anyone who restores yesterday's state folder also restores yesterday's budget. So what was charged is remembered in two
+A state folder that is restored from yesterday brings yesterday's budget back. So what was charged is remembered in two
 places outside it: an anchor file on another path, and the signed headers that readers see in Redis. Where either knows of
 more than the ledger does, nothing is published until an operator has charged what was lost. What cannot be told apart: an
 empty Redis, no anchor file and a fresh ledger look like a new service.
@@ -8,7 +8,7 @@ empty Redis, no anchor file and a fresh ledger look like a new service.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -34,7 +34,8 @@ from veilset.errors import (
     must_be,
 )
 from veilset_server.ports import Anchor, ReleaseStore, Signer
-from veilset_server.records import Account, Charge, Charged, Mark
+from veilset_server.records import Account, Charge, Charged, Mark, ReleaseState, StoredSet
+from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 log = structlog.get_logger(__name__)
@@ -252,3 +253,28 @@ def _tell_what_the_anchor_lacks(held: Charged, known: Charged, *, missing: bool)
 def _shown(error: VeilsetError) -> dict[str, str]:
     """What the log tells of an anchor that cannot be written: which file, and why."""
     return {"file": str(error.details.get("file", "")), "reason": error.reason}
+
+
+def recover(ledger: SqliteLedger, artefacts: ArtefactFiles, guard: RollbackGuard) -> None:
+    """Bring the anchor up, and drop what was never charged. Charged releases are the delivery worker's to deliver.
+
+    Artefacts without a live release were never visible (or belong to a deleted or retired one), so they go.
+    """
+    guard.catch_up({stored.description.name: stored.description.account for stored in all_sets(ledger)})
+    live = {
+        (release.set_id, release.sequence)
+        for state in (ReleaseState.PENDING, ReleaseState.PUBLISHED)
+        for release in ledger.releases_in_state(state)
+    }
+    orphans = [artefact for artefact in artefacts.list() if artefact not in live]
+    for set_id, sequence in orphans:
+        artefacts.remove(set_id, sequence)
+    log.info("recovered", artefacts_dropped=len(orphans))
+
+
+def all_sets(ledger: SqliteLedger) -> Iterator[StoredSet]:
+    """Every set, page by page."""
+    after = ""
+    while page := ledger.list_sets(after, 1000):
+        yield from page
+        after = page[-1].description.name

@@ -39,7 +39,7 @@ from veilset_server.records import SetDescription, StoredSet
 from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.state.runs import Runs
-from veilset_server.usecases.counting import DEFAULT_COUNT_EPSILON, capacity_noise
+from veilset_server.usecases.budgets import DEFAULT_COUNT_EPSILON, capacity_noise
 from veilset_server.usecases.delivery import Delivery
 from veilset_server.usecases.rollback import RollbackGuard
 

@@ -14,7 +14,7 @@ from veilset.core.privacy.budget import format_delta, format_nano_epsilon, parse
 from veilset.errors import BudgetExceeded, FailedPrecondition, NotFound, StateCorrupted, must_be
 from veilset_server.records import Account, BudgetChange, Charge
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
-from veilset_server.state.ledger.seals import Row, Value, first_link, next_link, seal
+from veilset_server.state.ledger.schema import Row, Value, first_link, next_link, seal
 
 MAX_NANO_EPSILON = 10**18
 """Of a budget or a charge; two of them stay below SQLite's 2^63."""

@@ -15,7 +15,7 @@ from veilset.core.params import Operation
 from veilset.errors import NotFound, StateCorrupted
 from veilset_server.records import Generation, RunFile, SmallUpload, StoredRun
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
-from veilset_server.state.ledger.seals import Row, seal
+from veilset_server.state.ledger.schema import Row, seal
 
 SELECT_CONTENTS = "SELECT set_id, serial, operations, seal FROM contents"
 SELECT_RUNS = "SELECT set_id, number, file, operation, sent, checksum, removes, day, seal FROM runs"

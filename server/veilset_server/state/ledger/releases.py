@@ -10,7 +10,7 @@ from veilset.errors import AlreadyExists, FailedPrecondition, NotFound, StateCor
 from veilset_server.records import Account, Charge, ReleaseState, StoredRelease
 from veilset_server.state.ledger.budgets import ChargeEntry, append_charge, check_fits, read_account
 from veilset_server.state.ledger.file import LEDGER_NAME
-from veilset_server.state.ledger.seals import Row, seal
+from veilset_server.state.ledger.schema import Row, seal
 from veilset_server.state.ledger.sets import read_set_by_id
 
 MAX_SEQUENCE = 1 << 62

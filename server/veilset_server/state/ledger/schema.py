@@ -1,16 +1,18 @@
-"""The ledger's tables.
+"""The ledger's tables, and the hashes over their rows.
 
 Amounts of ε are integer nano-units, amounts of δ exact decimal texts (`core.privacy.budget`), times microseconds since
 the Unix epoch. ``budgets`` and ``charges`` only ever grow: rows cannot be changed or deleted, and each row's ``chain`` is
-the hash of the row and of the chain before it, so that `ledger_verification` finds any later change. ``seal`` is the hash
+the hash of the row and of the chain before it, so that `verification` finds any later change. ``seal`` is the hash
 of a row that may change. What an account may spend is its newest row in ``budgets``; what it has spent is in its newest row
 in ``charges``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from veilset.errors import StateCorrupted
 
@@ -235,3 +237,41 @@ def _expected() -> list[tuple[str, ...]]:
 
 def _schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name").fetchall()
+
+
+Value = int | str | bytes | None
+"""What a chained or sealed column can hold."""
+
+Row = tuple[Any, ...]
+"""A row as SQLite gives it. STRICT tables guarantee the types; seals and chains are checked before a row is used."""
+
+
+def seal(*values: Value) -> bytes:
+    """SHA-256 of the values, each with its type and length, so that no two different rows give the same bytes."""
+    hasher = hashlib.sha256()
+    for value in values:
+        encoded = _encode(value)
+        hasher.update(len(encoded).to_bytes(8, "big") + encoded)
+    return hasher.digest()
+
+
+def _encode(value: Value) -> bytes:
+    match value:
+        case None:
+            return b"n"
+        case int():
+            return b"i" + str(int(value)).encode("ascii")
+        case str():
+            return b"s" + value.encode("utf-8")
+        case bytes():
+            return b"b" + value
+
+
+def first_link(table: str, ledger_id: str) -> bytes:
+    """What the first row of a table is chained to."""
+    return seal("veilset chain", table, ledger_id)
+
+
+def next_link(before: bytes, *values: Value) -> bytes:
+    """The chain at a row with these values, given the chain at the row before."""
+    return seal(before, *values)

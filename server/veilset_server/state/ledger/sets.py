@@ -21,10 +21,10 @@ from veilset.core.params import (
     check_name,
 )
 from veilset.errors import AlreadyExists, FailedPrecondition, LimitExceeded, NotFound, StateCorrupted
-from veilset_server.limits import exceeded
 from veilset_server.records import SetDescription, StoredSet
+from veilset_server.settings import exceeded
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
-from veilset_server.state.ledger.seals import Row, Value, seal
+from veilset_server.state.ledger.schema import Row, Value, seal
 
 SELECT_SETS = "SELECT set_id, name, account, description, deleted, seal FROM sets"
 

@@ -12,11 +12,11 @@ import xxhash
 
 from veilset.core.params import Operation
 from veilset.errors import AlreadyExists, FailedPrecondition, NotFound, StateCorrupted, UploadMismatch
-from veilset_server.limits import exceeded
 from veilset_server.records import RunFile, Upload, UploadPart, UploadQuota, UploadState
+from veilset_server.settings import exceeded
 from veilset_server.state.ledger import contents
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
-from veilset_server.state.ledger.seals import Row, seal
+from veilset_server.state.ledger.schema import Row, seal
 
 SELECT_UPLOADS = (
     "SELECT set_id, upload_id, part, serial, operation, state, count, checksum, opened_at_us, seal FROM uploads"

@@ -34,7 +34,7 @@ from veilset_server.state.ledger.contents import (
     small_from_row,
 )
 from veilset_server.state.ledger.releases import SELECT_COUNTS, count_from_row
-from veilset_server.state.ledger.seals import Row, Value, first_link, next_link
+from veilset_server.state.ledger.schema import Row, Value, first_link, next_link
 from veilset_server.state.ledger.sets import SELECT_SETS, set_from_row
 from veilset_server.state.ledger.uploads import SELECT_UPLOADS, upload_from_row
 
