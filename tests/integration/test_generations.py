@@ -236,7 +236,7 @@ def run_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) ->
     monkeypatch.setattr(Generations, "folder", tmp_path, raising=False)
     monkeypatch.setattr(runs_module, "MANY_RUNS", 2)
     monkeypatch.setattr(runs_module, "MANY_SMALL", 2)
-    for module in ("fold", "run_file", "runs"):
+    for module in ("run_file", "runs"):
         monkeypatch.setattr(f"veilset_server.state.{module}.LIMIT", 8)
     Generations.TestCase.settings = settings(max_examples=examples, stateful_step_count=20, deadline=None)
     Generations.TestCase().runTest()

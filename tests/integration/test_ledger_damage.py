@@ -53,7 +53,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> bytes:
                     ledger.finish_upload(upload, 7, bytes(16))
             ledger.add_batches([SmallBatch(name, "small", Operation.ADD, bytes(range(16)))])
             ledger.new_run_file(stored.set_id)
-            ledger.mark_release(stored.set_id, ledger.next_sequence(name) - 1, "published")
+            ledger.mark_release(stored.set_id, ledger.next_sequence(name) - 1, ReleaseState.PUBLISHED)
         ledger.raise_budget("fruit", 200 * 10**9, ledger.get_account("fruit").total_delta, "more", 1)
         ledger.delete_set("plums")
     return (folder / LEDGER_NAME).read_bytes()

@@ -61,7 +61,11 @@ def test_charges_survive_a_kill(tmp_path: Path, charges_before_the_kill: int) ->
     with open_ledger(tmp_path) as ledger:
         charges = ledger.get_account("guests").charges
         assert charges in (len(told), len(told) + 1)
-        assert len(ledger.releases_in_state("pending")) == charges == ledger.get_account("guests").spent_nano_epsilon
+        assert (
+            len(ledger.releases_in_state(ReleaseState.PENDING))
+            == charges
+            == ledger.get_account("guests").spent_nano_epsilon
+        )
         assert publish(ledger, ledger.get_set("guests"), "after", charge_of()).sequence == charges + 1
 
 

@@ -229,7 +229,7 @@ def test_a_release_is_charged_and_found_again(ledger: SqliteLedger) -> None:
     assert ledger.list_releases("guests", 0, 10) == [second, first]
     assert ledger.list_releases("guests", 2, 10) == [first]
     assert ledger.list_releases("guests", 0, 1) == [second]
-    assert ledger.releases_in_state("pending") == [first, second]
+    assert ledger.releases_in_state(ReleaseState.PENDING) == [first, second]
     with pytest.raises(NotFound):
         ledger.get_release("guests", 3)
     account = ledger.get_account("guests")
@@ -343,7 +343,7 @@ def test_a_deleted_set_cannot_be_charged_and_its_releases_rest(ledger: SqliteLed
     stored = add_set(ledger)
     publish(ledger, stored, "a", charge_of())
     publish(ledger, stored, "b", charge_of())
-    ledger.mark_release(stored.set_id, 1, "published")
+    ledger.mark_release(stored.set_id, 1, ReleaseState.PUBLISHED)
     ledger.delete_set("guests")
     states = [release.state for release in ledger.list_releases("guests", 0, 9)]
     assert states == [ReleaseState.LOST, ReleaseState.EXPIRED]
@@ -366,17 +366,15 @@ def test_a_release_moves_forward_only(ledger: SqliteLedger) -> None:
     pairs = [(before, after) for before in onward for after in onward]
     for sequence, (before, after) in enumerate(pairs, start=1):
         publish(ledger, stored, f"{sequence}", charge_of())
-        ledger.mark_release(stored.set_id, sequence, before)
+        ledger.mark_release(stored.set_id, sequence, ReleaseState(before))
         if after in onward[before]:
-            ledger.mark_release(stored.set_id, sequence, after)
+            ledger.mark_release(stored.set_id, sequence, ReleaseState(after))
         else:
             with pytest.raises(FailedPrecondition):
-                ledger.mark_release(stored.set_id, sequence, after)
+                ledger.mark_release(stored.set_id, sequence, ReleaseState(after))
         assert ledger.get_release("guests", sequence).state == (after if after in onward[before] else before)
     with pytest.raises(NotFound):
-        ledger.mark_release(stored.set_id, 99, "lost")
-    with pytest.raises(InvalidInput):
-        ledger.mark_release(stored.set_id, 1, "unheard-of")
+        ledger.mark_release(stored.set_id, 99, ReleaseState.LOST)
 
 
 def test_a_budget_is_only_ever_raised_and_each_raise_is_on_record(ledger: SqliteLedger, tmp_path: Path) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import xxhash
 
-from veilset.core.params import DIGEST_BYTES, Operation, check_choice
+from veilset.core.params import DIGEST_BYTES, Operation
 from veilset.errors import FailedPrecondition, StateCorrupted, StorageFull, VeilsetError, must_be
 from veilset_server.records import (
     Account,
-    BudgetChange,
     Charge,
     Charged,
     Generation,
-    ReleaseState,
     SetDescription,
     SmallBatch,
     SmallUpload,
@@ -46,6 +45,22 @@ if TYPE_CHECKING:
 
 MAX_REASON = 500
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_transaction(
+    function: Callable[Concatenate[sqlite3.Connection, P], R],
+) -> Callable[Concatenate[SqliteLedger, P], R]:
+    """The method of the ledger that is this function, in a transaction of its own."""
+
+    @wraps(function)
+    def method(ledger: SqliteLedger, /, *arguments: P.args, **named: P.kwargs) -> R:
+        with ledger.transaction() as transaction:
+            return function(transaction, *arguments, **named)
+
+    return method
+
 
 class SqliteLedger:
     """The durable record of sets, uploads, runs, releases and budgets.
@@ -65,6 +80,7 @@ class SqliteLedger:
         self._clock = clock
         self._reserve = reserve
         self._file = LedgerFile(path)
+        self.transaction = self._file.transaction
         try:
             with self._file.transaction() as transaction, damage(str(path)):
                 check_schema(transaction, path)
@@ -99,7 +115,7 @@ class SqliteLedger:
 
     def bind_anchor(self, found: str) -> str:
         """The id of this ledger's anchor; a ledger that has none yet takes ``found`` as its anchor's for good."""
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             transaction.execute("UPDATE ledger SET anchor_id = ? WHERE anchor_id = ''", (found,))
             return str(transaction.execute("SELECT anchor_id FROM ledger").fetchone()[0])
 
@@ -117,7 +133,7 @@ class SqliteLedger:
 
         The budget is used only if the account is new.
         """
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             ledger_sets.check_name_is_free(transaction, description.name, description.account)
             ledger_budgets.join_account(
                 transaction,
@@ -131,25 +147,10 @@ class SqliteLedger:
             ledger_contents.make_contents(transaction, stored.set_id, description.name)
             return stored
 
-    def get_set(self, name: str) -> StoredSet:
-        """Raises NotFound."""
-        with self._file.transaction() as transaction:
-            return ledger_sets.read_set(transaction, name)
-
-    def get_set_by_id(self, set_id: int) -> StoredSet:
-        """Raises NotFound, also for a deleted set."""
-        with self._file.transaction() as transaction:
-            return ledger_sets.read_set_by_id(transaction, set_id)
-
-    def highest_set_id(self) -> int:
-        """Highest id that a set ever had, also a deleted one; 0 for none."""
-        with self._file.transaction() as transaction:
-            return ledger_sets.highest_set_id(transaction)
-
-    def list_sets(self, after: str, limit: int) -> list[StoredSet]:
-        """Up to ``limit`` sets with names above ``after``, by name."""
-        with self._file.transaction() as transaction:
-            return ledger_sets.read_sets(transaction, after, limit)
+    get_set = _in_transaction(ledger_sets.read_set)
+    get_set_by_id = _in_transaction(ledger_sets.read_set_by_id)
+    highest_set_id = _in_transaction(ledger_sets.highest_set_id)
+    list_sets = _in_transaction(ledger_sets.read_sets)
 
     def delete_set(self, name: str) -> StoredSet:
         """Forget the set and its uploads; its releases, charges and highest sequence stay. Raises NotFound.
@@ -166,7 +167,7 @@ class SqliteLedger:
                 return self._delete_set(name)
 
     def _delete_set(self, name: str) -> StoredSet:
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             stored = ledger_sets.read_set(transaction, name)
             ledger_uploads.delete_uploads(transaction, stored.set_id)
             ledger_contents.clear(transaction, stored.set_id)
@@ -185,21 +186,18 @@ class SqliteLedger:
         Raises NotFound (the set is gone), FailedPrecondition (the id was opened with another operation), LimitExceeded (a new
         one would pass the quota).
         """
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             now_us = self._clock.now_us()
             return ledger_uploads.open_upload(transaction, set_id, upload_id, part, operation, now_us, quota)
 
-    def seal_part(self, upload: Upload, count: int, checksum: bytes) -> None:
-        """The part's elements are on disk and wait for the finish of their upload. Raises NotFound (it was dropped)."""
-        with self._file.transaction() as transaction:
-            ledger_uploads.seal_part(transaction, upload, count, checksum)
+    seal_part = _in_transaction(ledger_uploads.seal_part)
 
     def finish_upload(
         self, upload: Upload, count: int, checksum: bytes, parts: Sequence[UploadPart] = ()
     ) -> int | None:
         """Make the upload, or these parts of it, a run of its set. Returns the number of the set's removals and replacements if
         this was one of them. Raises NotFound (it was dropped), UploadMismatch (the parts are not those that were sealed)."""
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             now_us = self._clock.now_us()
             return ledger_uploads.finish_upload(transaction, upload, count, checksum, parts, now_us)
 
@@ -209,7 +207,7 @@ class SqliteLedger:
         Gives for each the set's id and what `finish_upload` would return, or the error that refused it. An id that is
         finished already is answered and not done again.
         """
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             return [self._add_batch(transaction, batch) for batch in batches]
 
     def _add_batch(self, transaction: sqlite3.Connection, batch: SmallBatch) -> tuple[int, int | None] | VeilsetError:
@@ -234,42 +232,32 @@ class SqliteLedger:
         ledger_uploads.remember_finished(transaction, upload, count, checksum, self._clock.now_us())
         return set_id, ledger_contents.add_small(transaction, set_id, operation, batch.digests, self._clock.now_us())
 
-    def all_open_uploads(self) -> list[Upload]:
-        """Uploads and parts under way, sealed ones too, of all sets."""
-        with self._file.transaction() as transaction:
-            return ledger_uploads.open_uploads(transaction)
-
-    def drop_upload(self, set_id: int, upload_id: str) -> bool:
-        """Forget an upload and its parts if it is not finished; whether it was forgotten."""
-        with self._file.transaction() as transaction:
-            return ledger_uploads.delete_open_upload(transaction, set_id, upload_id)
+    all_open_uploads = _in_transaction(ledger_uploads.open_uploads)
+    drop_upload = _in_transaction(ledger_uploads.delete_open_upload)
 
     def forget_checksums(self, set_id: int) -> None:
         """Forget the checksums of the set's finished uploads; their ids are still known."""
         after: str | None = ""
         while after is not None:  # a page at a time, so that uploads do not wait
-            with self._file.transaction() as transaction:
+            with self.transaction() as transaction:
                 after = ledger_uploads.forget_checksums(transaction, set_id, after)
 
-    def forget_finished(self, before_us: int) -> int:
-        """Forget the ids of uploads that were finished before that time; returns how many."""
-        with self._file.transaction() as transaction:
-            return ledger_uploads.forget_finished(transaction, before_us)
+    forget_finished = _in_transaction(ledger_uploads.forget_finished)
 
     def items(self, set_id: int) -> list[StoredRun | SmallUpload]:
         """What the set holds as of now, in order of finish; without what has expired. Raises NotFound."""
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             first = self._first_day(transaction, set_id)
             return [item for item in ledger_contents.read_items(transaction, set_id) if item.day >= first]
 
     def expires(self, set_id: int) -> bool:
         """Whether elements leave the set by themselves. Raises NotFound."""
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             return bool(ledger_sets.read_set_by_id(transaction, set_id).description.expire_days)
 
     def drop_expired(self, set_id: int) -> None:
         """Let go of what has expired. Raises NotFound."""
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             if first := self._first_day(transaction, set_id):
                 ledger_contents.drop_before(transaction, set_id, first)
 
@@ -278,57 +266,19 @@ class SqliteLedger:
         days = ledger_sets.read_set_by_id(transaction, set_id).description.expire_days
         return max(0, self._clock.now_us() // ledger_contents.DAY_US - days) if days else 0
 
-    def count_items(self, set_id: int) -> tuple[int, int, int]:
-        """How many runs and how many small uploads the set has, and how many digests were sent in runs that are not folded."""
-        with self._file.transaction() as transaction:
-            return ledger_contents.count_items(transaction, set_id)
-
-    def replace_items(self, set_id: int, numbers: Collection[int], run: StoredRun) -> bool:
-        """Put a folded run in the place of the items that it was made from; False if any of them has gone meanwhile."""
-        with self._file.transaction() as transaction:
-            return ledger_contents.replace_items(transaction, set_id, numbers, run)
-
-    def run_files(self) -> set[str]:
-        """The files of all runs, by their names below the state folder."""
-        with self._file.transaction() as transaction:
-            return ledger_contents.run_files(transaction)
-
-    def new_run_file(self, set_id: int) -> str:
-        """The name of a new file of the set, noted as one that is to go unless a later commit takes it on. Raises NotFound."""
-        with self._file.transaction() as transaction:
-            return ledger_contents.new_run_file(transaction, set_id)
-
-    def leftovers(self) -> list[str]:
-        """Files that are to go."""
-        with self._file.transaction() as transaction:
-            return ledger_contents.read_leftovers(transaction)
-
-    def forget_leftovers(self, files: Sequence[str]) -> None:
-        """They are gone."""
-        with self._file.transaction() as transaction:
-            ledger_contents.forget_leftovers(transaction, files)
-
-    def operations(self, set_name: str) -> int:
-        """How many removals and replacements were ever finished under this name."""
-        with self._file.transaction() as transaction:
-            return ledger_contents.operations_of(transaction, set_name)
+    count_items = _in_transaction(ledger_contents.count_items)
+    replace_items = _in_transaction(ledger_contents.replace_items)
+    run_files = _in_transaction(ledger_contents.run_files)
+    new_run_file = _in_transaction(ledger_contents.new_run_file)
+    leftovers = _in_transaction(ledger_contents.read_leftovers)
+    forget_leftovers = _in_transaction(ledger_contents.forget_leftovers)
+    operations = _in_transaction(ledger_contents.operations_of)
 
     # Releases and their charges
 
-    def next_sequence(self, set_name: str) -> int:
-        """The sequence that the next charge under this name must carry; rises across deletion and re-creation."""
-        with self._file.transaction() as transaction:
-            return ledger_releases.next_sequence(transaction, set_name)
-
-    def generation(self, set_id: int) -> Generation | None:
-        """The generation that the set's increments belong to; None before its first base release that plans any."""
-        with self._file.transaction() as transaction:
-            return ledger_contents.read_generation(transaction, set_id)
-
-    def parts(self, set_id: int, base: int) -> list[StoredRelease]:
-        """The releases of a generation in order, the base first."""
-        with self._file.transaction() as transaction:
-            return ledger_releases.list_parts(transaction, set_id, base)
+    next_sequence = _in_transaction(ledger_releases.next_sequence)
+    generation = _in_transaction(ledger_contents.read_generation)
+    parts = _in_transaction(ledger_releases.list_parts)
 
     def charge_release(
         self,
@@ -348,7 +298,7 @@ class SqliteLedger:
         """
         if charge.nano_epsilon == 0 and (generation is None or not generation.made):
             raise must_be("nano_epsilon", "at least 1 for all but an increment", 0)
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             now_us = self._clock.now_us()
             ledger_releases.charge_release(transaction, release, account, charge, expected_spent, now_us)
             if generation is None:
@@ -361,13 +311,10 @@ class SqliteLedger:
 
         Raises NotFound (the set was deleted), BudgetExceeded, AlreadyExists (the request bought one already).
         """
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             return ledger_releases.charge_count(transaction, set_id, request_id, charge, value, self._clock.now_us())
 
-    def find_count(self, set_id: int, request_id: str) -> int | None:
-        """The noisy count that a request bought, if any."""
-        with self._file.transaction() as transaction:
-            return ledger_releases.find_count(transaction, set_id, request_id)
+    find_count = _in_transaction(ledger_releases.find_count)
 
     def charge_lost_releases(
         self, set_name: str, last_sequence: int, account: str, charge: Charge, reason: str, operations: int = 0
@@ -380,71 +327,38 @@ class SqliteLedger:
         ones count on above it.
         """
         _check_reason(reason)
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             now_us = self._clock.now_us()
             set_id = ledger_sets.read_set(transaction, set_name).set_id
             ledger_contents.raise_operations(transaction, set_id, operations)
             ledger_contents.end_generation(transaction, set_id)  # what its lost releases held is not known here
             return ledger_releases.charge_lost(transaction, set_name, last_sequence, account, charge, reason, now_us)
 
-    def mark_release(self, set_id: int, sequence: int, state: str) -> None:
-        """Move a release along its states; a step back is refused with FailedPrecondition."""
-        target = check_choice("state", state, ReleaseState)
-        with self._file.transaction() as transaction:
-            ledger_releases.mark_release(transaction, set_id, sequence, target)
-
-    def get_release(self, set_name: str, sequence: int) -> StoredRelease:
-        """The release of that sequence, or the newest for 0. Raises NotFound."""
-        with self._file.transaction() as transaction:
-            return ledger_releases.get_release(transaction, set_name, sequence)
-
-    def find_release(self, set_name: str, request_id: str) -> StoredRelease | None:
-        """The release that this request id made of the set that now bears the name, if any."""
-        with self._file.transaction() as transaction:
-            return ledger_releases.find_release(transaction, set_name, request_id)
-
-    def list_releases(self, set_name: str, below: int, limit: int) -> list[StoredRelease]:
-        """Newest first, with sequences below ``below`` (0: from the newest)."""
-        with self._file.transaction() as transaction:
-            return ledger_releases.list_releases(transaction, set_name, below, limit)
-
-    def releases_in_state(self, state: str) -> list[StoredRelease]:
-        """All releases in a state, oldest first."""
-        wanted = check_choice("state", state, ReleaseState)
-        with self._file.transaction() as transaction:
-            return ledger_releases.releases_in_state(transaction, wanted)
-
-    def sequences_in_state(self, set_name: str, state: str) -> list[int]:
-        """Of a set's releases in a state, newest first."""
-        wanted = check_choice("state", state, ReleaseState)
-        with self._file.transaction() as transaction:
-            return ledger_releases.sequences_in_state(transaction, set_name, wanted)
+    mark_release = _in_transaction(ledger_releases.mark_release)
+    get_release = _in_transaction(ledger_releases.get_release)
+    find_release = _in_transaction(ledger_releases.find_release)
+    list_releases = _in_transaction(ledger_releases.list_releases)
+    releases_in_state = _in_transaction(ledger_releases.releases_in_state)
+    sequences_in_state = _in_transaction(ledger_releases.sequences_in_state)
 
     # Budgets
 
     def charged(self) -> Charged:
         """The marks of every account and of every set's name that was ever charged, whether there still is such a set."""
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             return Charged(
                 ledger_releases.highest_sequences(transaction),
                 ledger_budgets.read_spent(transaction),
                 ledger_contents.highest_operations(transaction),
             )
 
-    def get_account(self, name: str) -> Account:
-        """Raises NotFound."""
-        with self._file.transaction() as transaction:
-            return ledger_budgets.read_account(transaction, name)
-
-    def budget_changes(self, name: str) -> list[BudgetChange]:
-        """What people did to the account of that name: totals given, losses confirmed; the last of them, oldest first."""
-        with self._file.transaction() as transaction:
-            return ledger_budgets.read_changes(transaction, name)
+    get_account = _in_transaction(ledger_budgets.read_account)
+    budget_changes = _in_transaction(ledger_budgets.read_changes)
 
     def raise_budget(self, account: str, nano_epsilon: int, delta: Fraction, reason: str, at_us: int) -> Account:
         """Set new totals, at least the present ones (else InvalidInput), and leave an audit row."""
         _check_reason(reason)
-        with self._file.transaction() as transaction:
+        with self.transaction() as transaction:
             return ledger_budgets.raise_account(transaction, account, nano_epsilon, delta, reason, at_us)
 
 
