@@ -30,7 +30,7 @@ from pathlib import Path
 from grpc import _server
 from veilset_server.rpc import server
 
-port_watch.ASK_SECONDS, port_watch.ANSWER_SECONDS = 0.1, 0.5
+server.ASK_SECONDS, server.ANSWER_SECONDS = 0.1, 0.5
 go_on = _server._process_event_and_continue
 
 def listening():
@@ -45,13 +45,13 @@ def listening():
         found.close()
 
 PORT = []
-begin = port_watch.PortWatch.__enter__
+begin = server.PortWatch.__enter__
 
 def remember(self):
     PORT.append(self._address[1])
     return begin(self)
 
-port_watch.PortWatch.__enter__ = remember
+server.PortWatch.__enter__ = remember
 
 def faulty(state, event):
     if Path({trigger!r}).exists():

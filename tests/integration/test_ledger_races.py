@@ -18,6 +18,7 @@ from storage_examples import (
 )
 
 from veilset.errors import BudgetExceeded
+from veilset_server.records import ReleaseState
 
 RACERS = 8
 BUDGET = 100

@@ -1,15 +1,23 @@
-"""Records → protobuf messages of membership.proto."""
+"""Between records and the messages of membership.proto."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from google.protobuf.message import Message
 
 from veilset.core.encodings.planning import Plan
+from veilset.core.params import Calibration, HashScheme, Normalization
 from veilset.core.privacy.budget import format_delta
 from veilset.core.release import wire
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import release_pb2
 from veilset_server.records import Account, BudgetChange, ReleaseState, SetDescription, StoredRelease
+from veilset_server.usecases.budgets import CountPurchase
+from veilset_server.usecases.publishing import PublishRequest
+from veilset_server.usecases.sets import SetRequest
 
 _RELEASE_STATES = {
     ReleaseState.PENDING: pb.RELEASE_STATE_PENDING,
@@ -19,23 +27,20 @@ _RELEASE_STATES = {
 }
 
 
+def _scalars(record: object, message: Message | type[Message]) -> dict[str, Any]:
+    """The numbers, texts and flags of the record that the message has under the same names."""
+    names = (item.name for item in message.DESCRIPTOR.fields if item.message_type is None and item.enum_type is None)
+    return {name: getattr(record, name) for name in names if hasattr(record, name)}
+
+
 def set_message(description: SetDescription) -> pb.MembershipSet:
     """A set's public description."""
     return pb.MembershipSet(
-        name=description.name,
+        **_scalars(description, pb.MembershipSet),
         hashing=wire.hashing_to_proto(description.hashing),
         encoding=wire.encoding_to_proto(description.encoding),
         privacy=wire.privacy_to_proto(description.privacy),
         normalization=wire.to_number(wire.NORMALIZATION, description.normalization),  # type: ignore[arg-type]
-        account=description.account,
-        created_at_us=description.created_at_us,
-        declared_size=description.declared_size,
-        shared_seed=description.shared_seed,
-        count_epsilon=description.count_epsilon,
-        increments=description.increments,
-        increment_capacity=description.increment_capacity,
-        removals_epsilon=description.removals_epsilon,
-        expire_days=description.expire_days,
     )
 
 
@@ -54,49 +59,58 @@ def release_message(release: StoredRelease, delays: Mapping[str, str]) -> pb.Rel
 
 def budget_message(account: Account) -> pb.Budget:
     """A budget account; sums are exact."""
-    return pb.Budget(
-        account=account.name,
-        total_nano_epsilon=account.total_nano_epsilon,
-        spent_nano_epsilon=account.spent_nano_epsilon,
-        total_delta=format_delta(account.total_delta),
-        spent_delta=format_delta(account.spent_delta),
-        charges=account.charges,
-        adjacency=wire.to_number(wire.ADJACENCY, account.adjacency),  # type: ignore[arg-type]
-        elements_per_user=account.elements_per_user,
-    )
+    exact = {"total_delta": format_delta(account.total_delta), "spent_delta": format_delta(account.spent_delta)}
+    adjacency = wire.to_number(wire.ADJACENCY, account.adjacency)
+    return pb.Budget(**_scalars(account, pb.Budget) | exact, account=account.name, adjacency=adjacency)  # type: ignore[arg-type]
 
 
 def change_message(change: BudgetChange) -> pb.BudgetChange:
-    """A change of a budget, field by field."""
-    return pb.BudgetChange(
-        at_us=change.at_us,
-        nano_epsilon=change.nano_epsilon,
-        delta=format_delta(change.delta),
-        lost_set=change.lost_set,
-        reason=change.reason,
-    )
+    """A change of a budget."""
+    return pb.BudgetChange(**_scalars(change, pb.BudgetChange) | {"delta": format_delta(change.delta)})
 
 
 def plan_message(plan: Plan) -> pb.Plan:
-    """A plan, field by field."""
+    """A plan with the rates that it predicts."""
     return pb.Plan(
+        **_scalars(plan, pb.Plan),
         encoding=wire.encoding_to_proto(plan.parameters),
         privacy=wire.privacy_to_proto(plan.privacy),
-        true_positive_rate=plan.true_positive_rate,
-        false_positive_rate=plan.false_positive_rate,
-        advantage=plan.advantage,
-        advantage_limit=plan.advantage_limit,
-        efficiency=plan.efficiency,
-        attacker_accuracy_limit=plan.attacker_accuracy_limit,
-        bytes=plan.bytes,
-        generation=[
-            pb.GenerationRates(
-                increments=rates.increments,
-                true_positive_rate=rates.true_positive_rate,
-                false_positive_rate=rates.false_positive_rate,
-                bytes=rates.bytes,
-            )
-            for rates in plan.milestones
-        ],
-        removal_rate=plan.removal_rate,
+        generation=[pb.GenerationRates(**_scalars(rates, pb.GenerationRates)) for rates in plan.milestones],
     )
+
+
+def publish_request(request: pb.PublishReleaseRequest) -> PublishRequest:
+    """What a caller asks to be published. Raises InvalidInput."""
+    name, dimensions = wire.dimensions_from_proto(request.encoding)
+    return PublishRequest(
+        request.set_name,
+        request.request_id,
+        CountPurchase(request.count.epsilon, request.count.delta) if request.HasField("count") else None,
+        request.epsilon,
+        name,
+        dimensions,
+        request.increment,
+        request.increments if request.HasField("increments") else None,
+    )
+
+
+def set_request(request: pb.CreateSetRequest, owner: str) -> SetRequest:
+    """The set that the principal ``owner`` asks for. Raises InvalidInput."""
+    seed = request.seed if request.HasField("seed") else None
+    default = Calibration.W_QUANTILE if seed is None else Calibration.WORST_CASE
+    name, dimensions = wire.dimensions_from_proto(request.encoding)
+    given = {item.name: getattr(request, item.name) for item in fields(SetRequest) if hasattr(request, item.name)}
+    own = {
+        "privacy": wire.privacy_from_proto(request.privacy, default),
+        "encoding": name,
+        "dimensions": dimensions,
+        "scheme": wire.from_number("scheme", wire.HASH_SCHEME, request.scheme, HashScheme.MMH3),
+        "seed": seed,
+        "key_check": request.key_check.hex(),
+        "normalization": wire.from_number(
+            "normalization", wire.NORMALIZATION, request.normalization, Normalization.NONE
+        ),
+        "budget_delta": request.budget_delta if request.HasField("budget_delta") else None,
+        "owner": owner,
+    }
+    return SetRequest(**given | own)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import grpc
 
 from veilset.core.encodings import check_increments, find_encoding, plan_all, recommended
 from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import Plan, PlanRequest, evaluate, objective_of
-from veilset.core.params import Calibration, HashScheme, Normalization, check_integer, check_name
+from veilset.core.params import check_integer, check_name
 from veilset.core.release import wire
 from veilset.errors import NotFound, Unavailable
 from veilset.v1 import membership_pb2 as pb
@@ -25,15 +25,23 @@ from veilset_server.principals import Principal
 from veilset_server.records import StoredRelease, StoredSet
 from veilset_server.rpc.allowances import FairSlots, plan_slots
 from veilset_server.rpc.call import current_call
-from veilset_server.rpc.convert import budget_message, change_message, plan_message, release_message, set_message
+from veilset_server.rpc.convert import (
+    budget_message,
+    change_message,
+    plan_message,
+    publish_request,
+    release_message,
+    set_message,
+    set_request,
+)
 from veilset_server.rpc.releases import MAX_PAGE, MAX_SEQUENCE, PendingReleases, page_size, release_page, sequence_token
 from veilset_server.rpc.upload import UploadCalls
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.usecases.budgets import Budgets, CountPurchase
+from veilset_server.usecases.budgets import Budgets
 from veilset_server.usecases.delivery import Delivery, DeliveryWorker
-from veilset_server.usecases.publishing import Publishing, PublishRequest
+from veilset_server.usecases.publishing import Publishing
 from veilset_server.usecases.rollback import RollbackGuard
-from veilset_server.usecases.sets import SetRequest, Sets
+from veilset_server.usecases.sets import Sets
 
 Context = grpc.ServicerContext
 
@@ -75,7 +83,7 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 
     def CreateSet(self, request: pb.CreateSetRequest, context: Context) -> pb.CreateSetResponse:
         call = current_call()
-        wanted = replace(_set_request(request), owner=call.principal.name)
+        wanted = set_request(request, call.principal.name)
         with self._plans.place(call.key):
             plan = self._use.sets.plan(wanted)
         with self._creations[wanted.name], self._place():
@@ -134,7 +142,7 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 
     def _charge(self, request: pb.PublishReleaseRequest) -> StoredRelease:
         publishing = self._use.publishing
-        wanted = _publish_request(request)
+        wanted = publish_request(request)
         found = publishing.find(wanted)
         if found is not None:
             return found
@@ -217,46 +225,3 @@ def _plan(request: pb.PlanReleaseRequest) -> Plan:
     found = evaluate(family.calibrate(wanted.privacy, dimensions), wanted) if dimensions else family.plan(wanted)
     check_increments(found)
     return found
-
-
-def _publish_request(request: pb.PublishReleaseRequest) -> PublishRequest:
-    name, dimensions = wire.dimensions_from_proto(request.encoding)
-    return PublishRequest(
-        request.set_name,
-        request.request_id,
-        CountPurchase(request.count.epsilon, request.count.delta) if request.HasField("count") else None,
-        request.epsilon,
-        name,
-        dimensions,
-        request.increment,
-        request.increments if request.HasField("increments") else None,
-    )
-
-
-def _set_request(request: pb.CreateSetRequest) -> SetRequest:
-    seed = request.seed if request.HasField("seed") else None
-    default = Calibration.W_QUANTILE if seed is None else Calibration.WORST_CASE
-    name, dimensions = wire.dimensions_from_proto(request.encoding)
-    return SetRequest(
-        name=request.name,
-        size=request.size,
-        privacy=wire.privacy_from_proto(request.privacy, default),
-        encoding=name,
-        dimensions=dimensions,
-        max_bytes=request.max_bytes,
-        max_false_positive_rate=request.max_false_positive_rate,
-        min_true_positive_rate=request.min_true_positive_rate,
-        scheme=wire.from_number("scheme", wire.HASH_SCHEME, request.scheme, HashScheme.MMH3),
-        seed=seed,
-        key_check=request.key_check.hex(),
-        normalization=wire.from_number("normalization", wire.NORMALIZATION, request.normalization, Normalization.NONE),
-        account=request.account,
-        budget_epsilon=request.budget_epsilon,
-        budget_delta=request.budget_delta if request.HasField("budget_delta") else None,
-        allow_poor_utility=request.allow_poor_utility,
-        count_epsilon=request.count_epsilon,
-        increments=request.increments,
-        increment_capacity=request.increment_capacity,
-        removals_epsilon=request.removals_epsilon,
-        expire_days=request.expire_days,
-    )

@@ -234,9 +234,8 @@ class Publishing:
                 _check_repeats(header, make_terms(stored.description, request, self._max_bits))
         return found
 
-    def _terms(self, request: PublishRequest) -> Terms:
+    def _terms(self, stored: StoredSet, request: PublishRequest) -> Terms:
         """Raises as `make_terms`, and FailedPrecondition where no increment may follow."""
-        stored = self._ledger.get_set(request.set_name)
         if not request.increment:
             return make_terms(stored.description, request, self._max_bits)
         generation = self._ledger.generation(stored.set_id)
@@ -268,16 +267,19 @@ class Publishing:
         found = self.find(request)
         if found is not None:
             return found
-        self._terms(request)  # what is refused for public reasons is refused before Redis is asked
         set_name = request.set_name
         stored = self._ledger.get_set(set_name)
+        terms = self._terms(stored, request)  # what is refused for public reasons is refused before Redis is asked
         self._guard.check(set_name, stored.description.account)  # outside the lock: Redis may hang
         self._guard.prove_anchor(set_name, stored.description.account)
         with self._set_locks[stored.set_id]:
             found = self.find(request)
             if found is not None:
                 return found
-            release = self._make(self._ledger.get_set_by_id(stored.set_id), request.request_id, self._terms(request))
+            self._ledger.get_set_by_id(stored.set_id)  # it may have been deleted meanwhile
+            if request.increment:  # its generation may have gone on meanwhile
+                terms = self._terms(stored, request)
+            release = self._make(stored, request.request_id, terms)
         self._compactor.wake(stored.set_id, whole=True)
         return release
 
@@ -363,60 +365,49 @@ class Publishing:
         count: NoisyCount | None,
         generation: Generation | None,
     ) -> StoredRelease:
-        description = stored.description
+        description, charge = stored.description, terms.charge_after_count
         try:
             with self._account_locks[description.account]:
-                return self._commit(stored, request_id, sequence, terms, chunk_sha256, count, generation)
+                account = self._ledger.get_account(description.account)
+                header = ReleaseHeader(
+                    set_name=description.name,
+                    sequence=sequence,
+                    hashing=description.hashing,
+                    encoding=terms.encoding,
+                    privacy=terms.privacy,
+                    normalization=description.normalization,
+                    capacity=terms.capacity,
+                    created_at_us=self._clock.now_us(),
+                    chunk_sha256=chunk_sha256,
+                    total_nano_epsilon=account.spent_nano_epsilon + charge.nano_epsilon,
+                    total_delta=format_delta(account.spent_delta + charge.delta),
+                    limit_nano_epsilon=account.total_nano_epsilon,
+                    limit_delta=format_delta(account.total_delta),
+                    shared_seed=description.shared_seed,
+                    count=count,
+                    generation=generation.base if generation is not None else sequence,
+                    earlier=self._earlier(stored, terms.generation),
+                    planned_increments=terms.planned,
+                    tombstones=terms.tombstones,
+                    removals_epsilon=terms.removals_epsilon,
+                )
+                release = StoredRelease(
+                    set_id=stored.set_id,
+                    set_name=description.name,
+                    sequence=sequence,
+                    request_id=request_id,
+                    state=ReleaseState.PENDING,
+                    manifest=self._signer.sign(header),
+                )
+                self._ledger.charge_release(
+                    release, description.account, charge, account.spent_nano_epsilon, generation
+                )
+                self._guard.record(description.name, sequence, self._ledger.get_account(description.account))
+                return release
         except VeilsetError:
             if self._ledger.find_release(description.name, request_id) is None:  # refused: nothing refers to the noise
                 self._artefacts.remove(stored.set_id, sequence)
             raise
-
-    def _commit(
-        self,
-        stored: StoredSet,
-        request_id: str,
-        sequence: int,
-        terms: Terms,
-        chunk_sha256: tuple[bytes, ...],
-        count: NoisyCount | None,
-        generation: Generation | None,
-    ) -> StoredRelease:
-        description, charge = stored.description, terms.charge_after_count
-        account = self._ledger.get_account(description.account)
-        header = ReleaseHeader(
-            set_name=description.name,
-            sequence=sequence,
-            hashing=description.hashing,
-            encoding=terms.encoding,
-            privacy=terms.privacy,
-            normalization=description.normalization,
-            capacity=terms.capacity,
-            created_at_us=self._clock.now_us(),
-            chunk_sha256=chunk_sha256,
-            total_nano_epsilon=account.spent_nano_epsilon + charge.nano_epsilon,
-            total_delta=format_delta(account.spent_delta + charge.delta),
-            limit_nano_epsilon=account.total_nano_epsilon,
-            limit_delta=format_delta(account.total_delta),
-            shared_seed=description.shared_seed,
-            count=count,
-            generation=generation.base if generation is not None else sequence,
-            earlier=self._earlier(stored, terms.generation),
-            planned_increments=terms.planned,
-            tombstones=terms.tombstones,
-            removals_epsilon=terms.removals_epsilon,
-        )
-        release = StoredRelease(
-            set_id=stored.set_id,
-            set_name=description.name,
-            sequence=sequence,
-            request_id=request_id,
-            state=ReleaseState.PENDING,
-            manifest=self._signer.sign(header),
-        )
-        self._ledger.charge_release(release, description.account, charge, account.spent_nano_epsilon, generation)
-        self._guard.record(description.name, sequence, self._ledger.get_account(description.account))
-        return release
 
     def _earlier(self, stored: StoredSet, generation: Generation | None) -> tuple[EarlierPart, ...]:
         """The releases of the generation that readers can fetch. Raises FailedPrecondition while one is on its way: it might be

@@ -9,8 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from veilset.core.encodings import DEFAULT_ENCODING, find_encoding
-from veilset.core.encodings.generation import check_generation
+from veilset.core.encodings import DEFAULT_ENCODING, check_increments, find_encoding
 from veilset.core.encodings.interface import Parameters
 from veilset.core.encodings.planning import (
     MINIMUM_EFFICIENCY,
@@ -159,7 +158,7 @@ class Sets:
         plan = self._plan(request)
         check_length(plan.parameters, self._limits.max_bits)
         if request.increments:
-            check_generation(plan.parameters, plan.privacy)
+            check_increments(plan)
             _ = plan.removal_rate  # refuses what no vector of removed elements could do
         if plan.efficiency < MINIMUM_EFFICIENCY and not request.allow_poor_utility:
             raise _poor(request, plan)
