@@ -50,7 +50,10 @@ def write_site(view: View, folder: Path, public_keys: Collection[str] = ()) -> l
         "statement": asdict(promise),
         "words": str(promise).splitlines(),
         "guesses": [
-            ("this generation" if promise.increments else "this release", accuracy_text(promise.epsilon, promise.delta)),
+            (
+                "this generation" if promise.increments else "this release",
+                accuracy_text(promise.epsilon, promise.delta),
+            ),
             ("all so far", accuracy_text(promise.total_epsilon, promise.total_delta)),
             ("if all is spent", accuracy_text(promise.limit_epsilon, promise.limit_delta)),
         ],
