@@ -1,20 +1,26 @@
-"""The pages of docs/tutorials run as they stand, and what they say holds."""
+"""The pages of docs/tutorials run as they stand, what they say holds, and the notebooks are the pages."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from matplotlib import pyplot
 
+from harness.notebooks import run_notebook
 from harness.service_process import ServiceProcess
 from veilset.core.estimates.intervals import binomial_interval
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 CONFIDENCE = 1 - 1e-8
 """Of each statistical check below; there are about 20, so a run raises a false alarm with chance below 1e-6."""
+
+
+PAGES = ("anonymous_login", "partner_overlap", "exclusion_list", "changing_list")
 
 
 def _runner() -> ModuleType:
@@ -27,20 +33,53 @@ def _runner() -> ModuleType:
 
 
 @pytest.fixture
-def page(
-    request: pytest.FixtureRequest, service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
-    """What a page's code defined; its figure has to be there."""
+def small_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the page that takes them; what the pages read from the environment is put back."""
     for name in ("VEILSET_SERVER", "VEILSET_REDIS", "TUTORIAL_FIGURES"):
-        monkeypatch.setenv(name, "")  # so that it is put back
-    monkeypatch.setenv("LIST_SIZE", "20000")  # of the page that takes them
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("LIST_SIZE", "20000")
     monkeypatch.setenv("LIST_DAYS", "6")
+
+
+@pytest.fixture
+def page(
+    request: pytest.FixtureRequest, service: ServiceProcess, tmp_path: Path, small_lists: None
+) -> Iterator[dict[str, Any]]:
+    """What a page's code defined; its figure has to be there."""
     names: dict[str, Any] = _runner().run(request.param, service.address, service.redis, tmp_path)
     (figure,) = tmp_path.iterdir()
     assert figure.name == f"{request.param}.png"
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert (FOLDER / "figures" / figure.name).stat().st_size > 10_000
-    return names
+    yield names
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_notebook_is_made_from_the_page(name: str) -> None:
+    """`python docs/tutorials/run.py --write` makes the four anew."""
+    assert (FOLDER / f"{name}.ipynb").read_text() == _runner().notebook_text(name)
+
+
+@pytest.fixture(scope="module")
+def own_service() -> Iterator[tuple[str, str]]:
+    """Address and Redis URL of a service beside that of the pages, which make the same sets."""
+    with _runner().service() as found:
+        yield found
+
+
+@pytest.mark.notebooks
+@pytest.mark.parametrize("name", PAGES)
+def test_notebook_runs_in_a_kernel(
+    name: str, own_service: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_lists: None
+) -> None:
+    """No cell fails, and the last cell of a picture shows it."""
+    monkeypatch.setenv("VEILSET_SERVER", own_service[0])
+    monkeypatch.setenv("VEILSET_REDIS", own_service[1])
+    monkeypatch.setenv("TUTORIAL_FIGURES", str(tmp_path))
+    shown = run_notebook((FOLDER / f"{name}.ipynb").read_text())
+    assert any("image/png" in output for output in shown)
+    assert name != "anonymous_login" or any("<strong>View</strong>" in output.get("text/html", "") for output in shown)
 
 
 @pytest.mark.parametrize("page", ["anonymous_login"], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import veilset
+from harness.notebooks import run_notebook
 from harness.releases import PUBLIC_KEY, linear_parameters, release_view
 from harness.shapes import FilterParameters
 from veilset import Budget, Comparison, Release, SetInfo, Spec, UploadResult
@@ -107,6 +109,27 @@ def test_showing_loads_nothing_until_then() -> None:
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert "veilset._display" in loaded
     assert not {"veilset._report", "matplotlib", "rich", "html"} & set(loaded)
+
+
+def test_a_notebook_shows_tables_pictures_and_progress() -> None:
+    """In a real kernel."""
+    code = f"""
+import sys
+sys.path[:0] = {[path for path in sys.path if path.endswith("tests")]!r}
+import veilset
+from unit.test_displays import RESULTS
+with veilset.progress("adding", total=3) as show:
+    show(3)
+RESULTS[10].plot()
+RESULTS[10]
+"""
+    cell: dict[str, Any] = {"id": "only", "cell_type": "code", "metadata": {}, "source": code, "execution_count": None}
+    cell["outputs"] = []
+    shown = run_notebook(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    kinds = [kind for output in shown for kind in output]
+    assert "application/vnd.jupyter.widget-view+json" in kinds  # rich's bar
+    assert "image/png" in kinds
+    assert RESULTS[10]._repr_html_() in [output.get("text/html") for output in shown]
 
 
 def test_no_progress_where_no_one_watches(capfd: pytest.CaptureFixture[str]) -> None:
