@@ -205,15 +205,15 @@ NO_THREADS = """
 import threading
 from veilset_server.rpc import call
 
-real = pool.CallPool._add_thread
+real = call.CallPool._add_thread
 
 def add(self):
     if len(self) >= 8:
         raise RuntimeError("can't start new thread")
     real(self)
 
-pool.CallPool._add_thread = add
-pool.REFUSING_THREADS = 4
+call.CallPool._add_thread = add
+call.REFUSING_THREADS = 4
 from veilset.cli.main import main
 main()
 """

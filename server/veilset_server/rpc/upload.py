@@ -68,7 +68,7 @@ class UploadCalls:
                 case "digests":
                     count = self._uploads.add_digests(*upload, request.digests, call.principal, _made_with(request))
                 case "elements":
-                    count = self._uploads.add_elements(*upload, list(request.elements.values), call.principal)
+                    count = self._uploads.add_elements(*upload, request.elements.values, call.principal)
                 case _:
                     raise must_be("content", "elements or digests")
         return pb.AddBatchResponse(elements=count)
@@ -125,5 +125,5 @@ def _add(session: UploadSession, batch: pb.Batch) -> tuple[int, int]:
     if kind == "digests":
         return session.add_digests(batch.sequence, batch.digests)
     if kind == "elements":
-        return session.add_elements(batch.sequence, list(batch.elements.values))
+        return session.add_elements(batch.sequence, batch.elements.values)
     raise must_be("content", "elements or digests")
