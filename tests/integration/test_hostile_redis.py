@@ -19,10 +19,10 @@ from harness.programs import environment, wait_until
 from harness.redis_releases import publish
 from harness.releases import release_bytes
 from harness.shapes import FilterParameters
-from veilset._reader import redis_errors, redis_replies
+from veilset._reader import redis_client as client_module
+from veilset._reader import redis_connections
 from veilset._reader import redis_keys as keys
-from veilset._reader.redis_client import connect_redis
-from veilset._reader.redis_errors import transient
+from veilset._reader.redis_client import connect_redis, transient
 from veilset.core.release.signing import MAX_MANIFEST_BYTES
 from veilset.errors import NotFound, Unavailable, VeilsetError
 from veilset_server.redis.store import RedisStore
@@ -212,7 +212,7 @@ def test_an_answer_that_comes_byte_by_byte_has_an_end(
     kind: str, hostile: HostileRedis, set_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each byte comes well within the timeout."""
-    monkeypatch.setattr(redis_replies, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(redis_connections, "PATIENCE_SECONDS", 0.3)
     hostile.answers["GETRANGE"] = TRICKLING[kind]
     with pytest.raises(Unavailable), closing(RedisStore(hostile.url, 5.0)) as store:
         store.latest(set_name)
@@ -239,7 +239,7 @@ def test_a_key_of_any_length_is_read_in_part_and_written_over(length: int, valke
         assert (store.latest(set_name), store.manifest(set_name, 1)) == (1, b"manifest")
 
 
-@pytest.mark.parametrize("error", redis_errors._MALFORMED)
+@pytest.mark.parametrize("error", client_module._MALFORMED)
 def test_what_redis_py_makes_of_nonsense_is_no_exception_of_ours(error: type[Exception]) -> None:
     with pytest.raises(Unavailable, match="protocol"), transient():
         raise error

@@ -86,7 +86,7 @@ def test_an_unsupported_option_is_refused_by_name(option: str) -> None:
         ("ssl_ca_certs={0}/missing.pem", "cannot be read"),
         ("ssl_ca_certs={0}/garbage.pem", "certificates"),
         ("ssl_ca_certs={0}/client.key", "certificates"),
-        ("ssl_keyfile={0}/client.key", "beside ssl_certfile"),
+        ("ssl_keyfile={0}/client.key", "comes with ssl_certfile"),
         ("ssl_certfile={0}/garbage.pem", "certificate and its unencrypted key"),
         ("ssl_certfile={0}/client.pem&ssl_keyfile={0}/other.key", "belong together"),
     ],

@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from veilset._reader import redis_keys as keys
-from veilset._reader.redis_client import RedisClient, connect_redis
-from veilset._reader.redis_errors import transient
+from veilset._reader.redis_client import RedisClient, connect_redis, transient
 from veilset._reader.redis_url import RedisUrl
 from veilset.errors import Unavailable
 

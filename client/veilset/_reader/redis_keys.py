@@ -8,24 +8,24 @@ from __future__ import annotations
 PREFIX = "veilset"
 MANIFEST = -1
 PROBE = "veilset:probe"
-"""Never there; what asks whether Redis takes writes."""
+"""A key that is never set; the check whether Redis accepts writes uses it."""
 
 
 def latest(set_name: str) -> str:
-    """The pointer: the newest visible sequence, as decimal digits."""
+    """The key of the pointer: the newest visible sequence, as decimal digits."""
     return f"{PREFIX}:{set_name}:latest"
 
 
 def manifest(set_name: str, sequence: int) -> str:
-    """The signed header."""
+    """The key of the signed header."""
     return f"{PREFIX}:{set_name}:{sequence}:manifest"
 
 
 def chunk(set_name: str, sequence: int, index: int) -> str:
-    """Chunk ``index`` of the packed bits: a plain string, readable with GETBIT. Index MANIFEST gives the manifest."""
+    """The key of chunk ``index`` of the packed vector, a plain string; index MANIFEST is the manifest."""
     return manifest(set_name, sequence) if index == MANIFEST else f"{PREFIX}:{set_name}:{sequence}:bits:{index}"
 
 
 def channel(set_name: str) -> str:
-    """Where a moved pointer is announced; the message is the sequence. A hint only: the pointer is the truth."""
+    """The channel that announces a moved pointer; the message is the sequence. It is a hint only: the pointer decides."""
     return f"{PREFIX}:{set_name}:releases"

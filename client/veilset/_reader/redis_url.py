@@ -1,11 +1,11 @@
-"""The Redis URLs that veilset takes, checked before anything connects. No message repeats a URL: it may hold a password.
+"""The Redis URLs that veilset accepts, checked before anything connects. No message repeats a URL: it may have a password.
 
     redis://[user[:password]@]host[:port][/database]           one server; rediss:// with TLS
     unix://[user[:password]@]/path/of/socket[?db=database]     one server on this machine
     redis+cluster://[…@]host[:port][,host[:port]…]             a cluster, found by any of its nodes; rediss+cluster://
     redis+sentinel://[…@]host[:port][,…]/name[/database]       the primary that Sentinels know by name; rediss+sentinel://
 
-User, password, name and path are percent-encoded. Options stand behind a question mark: `TLS_OPTIONS` with the rediss schemes,
+User, password, name and path are percent-encoded. Options follow a question mark: `TLS_OPTIONS` with the rediss schemes,
 `sentinel_username` and `sentinel_password` for Sentinels that have users of their own, `protocol=2` anywhere.
 """
 
@@ -46,10 +46,10 @@ Host = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """What a URL says. kind: "redis", "unix", "cluster" or "sentinel". hosts: one, or several of a cluster or of Sentinels.
+    """The parts of a URL. kind: "redis", "unix", "cluster" or "sentinel". hosts: one, or several of a cluster or of Sentinels.
 
-    path: of the socket. primary: the name that Sentinels know it by. options: those behind the question mark, without protocol.
-    seen: nodes of the cluster that answered an earlier connection, to be tried beside ``hosts``.
+    path: of the socket. primary: its name for the Sentinels. options: those after the question mark, without protocol.
+    seen: nodes of the cluster that answered an earlier connection, to be tried in addition to ``hosts``.
     """
 
     kind: str
@@ -65,17 +65,17 @@ class RedisUrl:
 
     @property
     def place(self) -> str:
-        """Hosts and ports, or the socket, for people to read: never the user or the password."""
+        """Hosts and ports, or the socket, for messages: never the user or the password."""
         return self.path or ", ".join(host_and_port(*host) for host in self.hosts)
 
 
 def host_and_port(host: str, port: int) -> str:
-    """An address as people write it."""
+    """host:port, an IPv6 address in brackets."""
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def parse_redis_url(url: str) -> RedisUrl:
-    """Raises InvalidInput for what is no such URL, for an option that is not supported, and for TLS files that cannot be used."""
+    """The parts of a URL. Raises InvalidInput for another URL, an option that is not supported, and unusable TLS files."""
     scheme, separator, rest = url.strip().partition("://")
     if not separator or scheme not in SCHEMES:
         _refuse("a URL that starts with " + ", ".join(f"{known}://" for known in SCHEMES))
@@ -83,7 +83,7 @@ def parse_redis_url(url: str) -> RedisUrl:
     end = min((place for mark in "/?#" if (place := rest.find(mark)) >= 0), default=len(rest))
     authority, behind = rest[:end], rest[end:]
     if "#" in behind or "@" in behind:
-        _refuse("a URL whose user, password and options write # as %23, ? as %3F, / as %2F and @ as %40")
+        _refuse("a URL whose user, password and options have %23 for #, %3F for ?, %2F for / and %40 for @")
     path, _, query = behind.partition("?")
     credentials, _, hosts = authority.rpartition("@")
     username, _, password = credentials.partition(":")
@@ -121,7 +121,7 @@ def _hosts(text: str, kind: str) -> tuple[Host, ...]:
 
 
 def _database(path: str, options: dict[str, str], kind: str) -> tuple[int, str]:
-    """Number of the database, and the name behind Sentinels."""
+    """The number of the database, and the name of the Sentinels' primary."""
     parts = path.strip("/").split("/") if path.strip("/") else []
     primary = ""
     if kind == "unix":
@@ -130,13 +130,13 @@ def _database(path: str, options: dict[str, str], kind: str) -> tuple[int, str]:
         parts = [options.pop("db")] if "db" in options else []
     if kind == "sentinel":
         if not parts:
-            _refuse("a URL with the primary's name behind the Sentinels, such as redis+sentinel://s1,s2/mymaster/0")
+            _refuse("a URL with the primary's name after the Sentinels, such as redis+sentinel://s1,s2/mymaster/0")
         primary = unquote(parts.pop(0))
     if len(parts) > 1 or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
         _refuse("a URL whose database is a number, such as /0 at its end")
     database = int(parts[0]) if parts else 0
     if database and kind == "cluster":
-        _refuse("a URL of database 0, or without one: veilset uses no other of a cluster")
+        _refuse("a URL of database 0, or without one, as a cluster has no other")
     return database, primary
 
 
@@ -161,7 +161,7 @@ def _options(query: str, kind: str, *, tls: bool) -> dict[str, str]:
 
 
 def _check_files(options: dict[str, str]) -> None:
-    """Else a service would try for ever with files that cannot work."""
+    """Check the TLS files now: with unusable ones a service would retry for ever."""
     for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
         if name in options and not os.access(options[name], os.R_OK):
             raise InvalidInput("redis", f"redis names a file in {name} that cannot be read: {options[name]}")
@@ -174,10 +174,10 @@ def _check_files(options: dict[str, str]) -> None:
             raise must_be("redis", "a URL whose ssl_ca_certs holds certificates (PEM)", authorities) from None
     if certificate is None:
         if key is not None:
-            _refuse("a URL in which ssl_keyfile stands beside ssl_certfile")
+            _refuse("a URL in which ssl_keyfile comes with ssl_certfile")
         return
     try:
-        context.load_cert_chain(certificate, key, password=b"")  # else an encrypted key is asked for on the terminal
+        context.load_cert_chain(certificate, key, password=b"")  # else OpenSSL asks for an encrypted key's password
     except (ssl.SSLError, OSError) as error:
         if "MISMATCH" in (getattr(error, "reason", "") or ""):
             _refuse("a URL whose ssl_certfile and ssl_keyfile belong together")

@@ -25,8 +25,7 @@ from veilset._input.digests import digest_batch
 from veilset._reader import redis_keys as keys
 from veilset._reader.answers import Answers, decoder_of, read_all
 from veilset._reader.fetching import ReleaseAge, make_demands, open_headers, refuse_older
-from veilset._reader.redis_client import RedisClient, connect_redis
-from veilset._reader.redis_errors import transient
+from veilset._reader.redis_client import RedisClient, connect_redis, transient
 from veilset._reader.sources import RedisSource
 from veilset._service.spec import Spec
 from veilset.core.elements.hashing import check_key

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from veilset._reader import redis_keys as keys
-from veilset._reader.redis_client import connect_redis
-from veilset._reader.redis_errors import transient
+from veilset._reader.redis_client import connect_redis, transient
 from veilset._reader.redis_url import RedisUrl, parse_redis_url
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.release.signing import MAX_MANIFEST_BYTES, open_manifest

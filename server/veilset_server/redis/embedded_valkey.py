@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from veilset._reader.redis_client import connect_redis
-from veilset._reader.redis_errors import transient
+from veilset._reader.redis_client import connect_redis, transient
 from veilset.errors import FailedPrecondition, Unavailable
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from redis.client import Pipeline
 from redis.cluster import RedisCluster
 
 from veilset._reader import redis_keys as keys
-from veilset._reader.redis_client import RedisClient, connect_redis
-from veilset._reader.redis_errors import refused_command, transient
+from veilset._reader.redis_client import RedisClient, connect_redis, refused_command, transient
 from veilset._reader.redis_url import parse_redis_url
 from veilset.core.encodings.interface import CHUNK_BYTES
 from veilset.core.release.signing import MAX_MANIFEST_BYTES
@@ -26,7 +25,7 @@ SLOTS = 16384
 
 
 class RedisStore:
-    """Releases in Redis, in the key layout of `core.release.redis_keys`.
+    """Releases in Redis, in the key layout of `_reader.redis_keys`.
 
     replicas: how many replicas must hold a release before the pointer moves (WAIT); 0 asks none.
     """

@@ -8,7 +8,7 @@ bit alone with chance exp(-κ), κ = -k·ln(1 - 1/m), so they estimate exp(-κ·
 
 Each interval holds the values that a test does not reject (`core.estimates.intervals`). The test of |A| looks at
 α, that of the union at γ; those of c and J look at γ less what α and β lead to expect, and reckon with the errors of α
-and β. In the terms of `core.estimates.joint_bits` the weights (w, x, y) are
+and β. In the terms of `core.encodings.bloom.joint_bits` the weights (w, x, y) are
     |A| = n        (0, -1, 0),  α = e^(-κn)
     union u        (-1, 0, 0),  γ = e^(-κu)
     intersection   (1, -e^(κc)·(β+β')/2, -e^(κc)·(α+α')/2),  γ = e^(κc)·α·β

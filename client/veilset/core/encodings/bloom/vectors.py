@@ -168,7 +168,7 @@ def count_ones_per_element(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ones among the distinct positions of each element, and how many distinct positions it has.
 
-    positions: (n, k) as `veilset.core.elements.hashing.positions` gives them; readings: bool (n, k), the noisy bits there.
+    positions: (n, k) as `positions` gives them; readings: bool (n, k), the noisy bits there.
     Two int64 arrays (n,). Rows with coinciding positions are rare (k²/2m) and take a slower way.
     """
     if positions.ndim != 2 or positions.shape != readings.shape:
