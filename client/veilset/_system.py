@@ -9,6 +9,9 @@ from pathlib import Path
 
 from veilset.errors import FailedPrecondition
 
+SMALL_FILE_LIMIT = 1 << 20
+"""Longest file that a user may name for a token, a secret, a URL or certificates, in bytes."""
+
 
 class OneProcess:
     """Remembers the process that made it: in a child threads are missing, and sockets are shared with the parent."""
@@ -25,10 +28,6 @@ class OneProcess:
 def jitter(least: float, most: float) -> float:
     """A random factor in [least, most], so that clients which lost a service together return one by one."""
     return least + (most - least) * int.from_bytes(os.urandom(4)) / 0xFFFFFFFF
-
-
-SMALL_FILE_LIMIT = 1 << 20
-"""Longest file that a user may name for a token, a secret, a URL or certificates, in bytes."""
 
 
 def read_small(path: str | os.PathLike[str]) -> bytes:

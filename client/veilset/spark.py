@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+SCHEMA = "part int, elements long, checksum binary, nulls long, invalid long"
+RETRY_SECONDS = 60.0
+_ATTEMPTS = 8
+_PAUSE = 1.0
+
+
 def upload_column(
     service: Service | str,
     set_name: str,
@@ -93,13 +99,6 @@ def _check_column(dataframe: DataFrame, column: str) -> None:
         raise must_be("column", "one of the data frame's: " + ", ".join(kinds), column)
     if kinds[column] not in ("string", "binary"):
         raise must_be("column", "of type string or binary; cast it", kinds[column])
-
-
-SCHEMA = "part int, elements long, checksum binary, nulls long, invalid long"
-RETRY_SECONDS = 60.0
-
-_ATTEMPTS = 8
-_PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,13 @@ Batch = list[Any] | PackedElements
 Cut = Callable[[int, int], list[Any]]
 """(start, length) → that piece of a column as a list; what is missing in it is None, NaN or the library's own null."""
 
+_OFFSETS = {"string": "<i4", "binary": "<i4", "large_string": "<i8", "large_binary": "<i8"}
+_VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
+Mask = NDArray[np.bool_]
+_ARROW_ROWS = 1 << 13
+LONGEST_VALUE = 1 << 16
+"""Longest value, in bytes, that is copied for every row that refers to it."""
+
 
 def element_batches(elements: Iterable[Any], size: int = PIECE) -> Iterator[Batch]:
     """The elements in batches of at most ``size``, in order: as from `batches`, or packed where that needs no copy. Raises
@@ -142,14 +149,6 @@ def _arrow_batches(chunk: Any, size: int) -> Iterator[Batch]:
         else:
             values = [value if there else None for value, there in zip(packed, present.tolist(), strict=True)]
             yield from (values[start : start + size] for start in range(0, len(values), size))
-
-
-_OFFSETS = {"string": "<i4", "binary": "<i4", "large_string": "<i8", "large_binary": "<i8"}
-_VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
-Mask = NDArray[np.bool_]
-_ARROW_ROWS = 1 << 13
-LONGEST_VALUE = 1 << 16
-"""Longest value, in bytes, that is copied for every row that refers to it."""
 
 
 def is_elements(kind: Any) -> bool:

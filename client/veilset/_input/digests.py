@@ -26,6 +26,11 @@ from veilset.errors import InvalidInput, must_be
 
 SHOWN = 10
 
+MEMORY_DIGESTS = 1 << 20  # 8 MiB, twice that while they are sorted
+FILES = 64
+_RANGE_SHIFT = np.uint64(64 - 6)
+Digests = NDArray[np.uint64]  # (n,), as `core.elements.hashing.digests` gives them
+
 
 class InvalidElements:
     """Collects what is no element in a stream: the places of the first ten, and how many there are.
@@ -136,14 +141,6 @@ def only_valid(elements: PackedStream, profile: Normalization, invalid: InvalidE
 def _position(position: int, element: Any) -> str:
     kind = "a null" if is_null(element) else "" if isinstance(element, str | bytes) else type(element).__name__
     return f"index {position}{f', {kind}' if kind else ''}"
-
-
-MEMORY_DIGESTS = 1 << 20  # 8 MiB, twice that while they are sorted
-FILES = 64
-
-_RANGE_SHIFT = np.uint64(64 - 6)
-
-Digests = NDArray[np.uint64]  # (n,), as `core.elements.hashing.digests` gives them
 
 
 class DistinctDigests:

@@ -28,6 +28,17 @@ _ROWS = 1 << 13
 _DELTA_ROWS = 16
 """As `_ROWS`, for encodings in which a small page can hold many long values that repeat each other."""
 
+PAGE_LIMIT = 32 << 20
+"""Most memory, in bytes, that a page of a Parquet file may take."""
+
+MESSAGE_LIMIT = 128 << 20
+"""Most memory, in bytes, that a record batch of an Arrow file may take, and all its dictionaries together."""
+
+_SMALLER = "write the file again with smaller pages, row groups or batches"
+_HEADER = 1 << 16
+_CONTINUES = b"\xff\xff\xff\xff"
+_DICTIONARY, _RECORD_BATCH = 2, 3
+
 
 def read_table(path: str, kind: str, column: str | None, tally: Tally) -> Iterator[PackedElements]:
     """The column's values that are neither missing nor empty; kind: "parquet", "arrow" or "arrow stream". Raises InvalidInput."""
@@ -142,17 +153,6 @@ def _present(array: Any, path: str, before: int, tally: Tally) -> Iterator[Packe
         if is_uuid(array.type):
             tally.uuids += len(kept)
         yield kept
-
-
-PAGE_LIMIT = 32 << 20
-"""Most memory, in bytes, that a page of a Parquet file may take."""
-MESSAGE_LIMIT = 128 << 20
-"""Most memory, in bytes, that a record batch of an Arrow file may take, and all its dictionaries together."""
-
-_SMALLER = "write the file again with smaller pages, row groups or batches"
-_HEADER = 1 << 16
-_CONTINUES = b"\xff\xff\xff\xff"
-_DICTIONARY, _RECORD_BATCH = 2, 3
 
 
 class Malformed(Exception):

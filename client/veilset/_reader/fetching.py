@@ -32,6 +32,10 @@ AHEAD_SECONDS = 5.0
 
 _log = logging.getLogger("veilset")
 
+_PUBLIC_KEY_BYTES = 32
+_ALIKE = ("set_name", "generation", "hashing", "normalization", "privacy", "planned_increments", "removals_epsilon")
+"""Fields that all releases of a generation share."""
+
 
 class ReleaseAge:
     """The age of a release made at ``created_at_us`` (microseconds since 1970, UTC), from now on. Thread-safe.
@@ -81,11 +85,6 @@ def tell_if_ahead(name: str, created_at_us: int, max_age_seconds: float | None, 
             ahead,
             ahead,
         )
-
-
-_PUBLIC_KEY_BYTES = 32
-_ALIKE = ("set_name", "generation", "hashing", "normalization", "privacy", "planned_increments", "removals_epsilon")
-"""Fields that all releases of a generation share."""
 
 
 class ChunkSource(Protocol):

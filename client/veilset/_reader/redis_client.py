@@ -30,6 +30,9 @@ _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeErro
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _NAME_MISMATCH = (62, 64)  # of a name, of an address
 
+READ_SIZE = 1 << 18
+CONNECT_SECONDS = 5.0
+
 
 @contextmanager
 def transient(place: str = "") -> Iterator[None]:
@@ -167,10 +170,6 @@ def _tls_fault(error: ssl.SSLError) -> str:
     if "MISMATCH" in reason:
         return "ssl_certfile and ssl_keyfile in the URL do not belong together"
     return ""
-
-
-READ_SIZE = 1 << 18
-CONNECT_SECONDS = 5.0
 
 
 def connect_redis(url: str | RedisUrl, timeout_seconds: float = 10.0, retries: int = 2) -> RedisClient:

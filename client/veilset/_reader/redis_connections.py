@@ -48,6 +48,15 @@ MAX_DEPTH = 32
 _ITEM_BYTES = 64  # what Python needs for an item, its text aside
 _COMPACT_BYTES = 1 << 20
 
+RESOLVE_SECONDS = 5.0
+"""How long the addresses of a name are used before they are looked up again."""
+
+UNRESOLVED_SECONDS = 60.0
+"""The same if the name cannot be resolved."""
+
+PROBE_SECONDS = 2.0
+GREETING_SECONDS = 0.5
+
 
 class _BoundedBuffer(SocketBuffer):
     """Bytes from the socket, as long as there is an allowance for them. Raises InvalidResponse."""
@@ -130,14 +139,6 @@ class BoundedParser(_RESP2Parser):
             return super()._read_response(*arguments, **options)
         finally:
             self._depth -= 1
-
-
-RESOLVE_SECONDS = 5.0
-"""How long the addresses of a name are used before they are looked up again."""
-UNRESOLVED_SECONDS = 60.0
-"""The same if the name cannot be resolved."""
-PROBE_SECONDS = 2.0
-GREETING_SECONDS = 0.5
 
 
 class Lasting(RedisError):

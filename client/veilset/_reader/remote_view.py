@@ -42,6 +42,8 @@ Answer = TypeVar("Answer", int, bytes)
 
 _COUNTED_CHUNKS = 64  # BITCOUNT of a chunk takes Redis some 0.1 ms
 
+_BATCH = 1024
+
 
 class RemoteVector:
     """``length`` bytes, from ``start`` on, of the packed vector of a release in Redis. Thread-safe, as redis-py's clients are."""
@@ -120,9 +122,6 @@ def _pieces(offset: int, length: int) -> Iterator[tuple[int, int, int]]:
         size = min(length, CHUNK_BYTES - at)
         yield index, at, size
         offset, length = offset + size, length - size
-
-
-_BATCH = 1024
 
 
 class RemoteView(Answers):

@@ -24,6 +24,9 @@ MAGIC = b"veilset\x01"
 
 _LENGTH_BYTES = 4
 
+MAX_POINTER_BYTES = 18
+"""One more is read, so a pointer has at most 19 digits."""
+
 
 def write_release(file: BinaryIO, manifest: bytes, chunks: Iterable[bytes]) -> None:
     """Write magic, manifest length (4 bytes, little-endian), manifest and bits."""
@@ -57,10 +60,6 @@ def read_manifest(file: BinaryIO) -> bytes:
     if len(manifest) != length:
         raise ReleaseRejected("file: it ends within the manifest", check="format")
     return manifest
-
-
-MAX_POINTER_BYTES = 18
-"""One more is read, so a pointer has at most 19 digits."""
 
 
 class ReleaseSource(Protocol):

@@ -10,6 +10,21 @@ import grpc
 from veilset._service.endpoint import Endpoint
 from veilset._service.errors import from_rpc_error
 
+_OPTIONS = [
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 250),  # a service that restarts is back in a second or two
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.max_receive_message_length", 8 << 20),  # the manifest of 2^40 bits has 4.3 MiB; gRPC's own limit is 4
+]
+_HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+_WHOLE_SERVER = b""
+"""HealthCheckRequest with its default, the empty service name."""
+
+_SERVING = b"\x08\x01"
+"""HealthCheckResponse whose field 1, status, is _SERVING; so small a message needs no generated code."""
+
 
 class _Details(grpc.ClientCallDetails):
     """A call's details with more metadata."""
@@ -48,16 +63,6 @@ class BearerToken(
     intercept_stream_stream = _intercept  # type: ignore[assignment]
 
 
-_OPTIONS = [
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 250),  # a service that restarts is back in a second or two
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.max_receive_message_length", 8 << 20),  # the manifest of 2^40 bits has 4.3 MiB; gRPC's own limit is 4
-]
-
-
 def open_channel(endpoint: Endpoint) -> grpc.Channel:
     """A channel; it connects at the first call. Raises InvalidInput for files that hold no certificate or key."""
     # gRPC obeys http_proxy for localhost too; a proxy would read what is sent in plain text, token and digests.
@@ -77,13 +82,6 @@ def _credentials(endpoint: Endpoint) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(authorities)
     chain, secret = read_pair("cert", endpoint.cert, "key", endpoint.key)
     return grpc.ssl_channel_credentials(authorities, secret, chain)
-
-
-_HEALTH_CHECK = "/grpc.health.v1.Health/Check"
-_WHOLE_SERVER = b""
-"""HealthCheckRequest with its default, the empty service name."""
-_SERVING = b"\x08\x01"
-"""HealthCheckResponse whose field 1, status, is _SERVING; so small a message needs no generated code."""
 
 
 def is_serving(endpoint: Endpoint, timeout_seconds: float = 5.0) -> bool:

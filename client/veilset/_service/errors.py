@@ -24,6 +24,12 @@ DOMAIN = "veilset.v1.MembershipService"
 ENDPOINT = "ENDPOINT"
 """Kind of an Unavailable that comes from a name, a certificate or a protocol: waiting does not help."""
 
+PROBE_SECONDS = 2.0
+_EXPIRED, _NOT_YET_VALID = 10, 9
+_NAME_MISMATCH = (62, 64)  # of a name, of an address
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+_PLAIN_TEXT = "it speaks plain text there, and this was TLS: leave out tls://, ca and cert"
+
 
 def to_status(error: VeilsetError) -> status_pb2.Status:
     """Canonical code, sentence, ErrorInfo and, where a field is to blame, BadRequest."""
@@ -71,15 +77,6 @@ def from_rpc_error(error: grpc.RpcError, target: Endpoint) -> VeilsetError:
     found = VeilsetError(f"service: {code.name}: {text}")
     found.details["code"] = code.name
     return found
-
-
-PROBE_SECONDS = 2.0
-
-_EXPIRED, _NOT_YET_VALID = 10, 9
-_NAME_MISMATCH = (62, 64)  # of a name, of an address
-_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
-
-_PLAIN_TEXT = "it speaks plain text there, and this was TLS: leave out tls://, ca and cert"
 
 
 def explain(endpoint: Endpoint) -> str | None:

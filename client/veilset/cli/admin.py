@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from veilset._service.records import Budget
 
 
+SECRET_BYTES = 32
+
+
 @click.command("budget", short_help="Show or raise a privacy budget.")
 @click.argument("set_name", metavar="[SET]", default="")
 @click.option("--account", default="", help="A budget account by its own name.")
@@ -91,9 +94,6 @@ def health(context: click.Context, timeout_seconds: float, server: Server, as_js
     emit({"server": server.target, "status": status}, as_json, status)
     if not serving:
         context.exit(1)
-
-
-SECRET_BYTES = 32
 
 
 @click.group("secret", short_help="Make the secret of a keyed scheme.")

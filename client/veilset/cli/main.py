@@ -57,14 +57,14 @@ OTHER_NAMES = {
     "prior": "posterior",
     "token": "token_file",
 }
-"""Field of the library → option of the command line, where they are called otherwise."""
+"""Field of the library → option of the command line, where their names differ."""
 
 
 class LazyGroup(click.Group):
-    """Finds a command by name and imports it only then; the server's come from their entry points."""
+    """Imports a command when it is called; the server's commands come from entry points."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Errors of the library name the command's option, where it has one that is written otherwise."""
+        """Run a command; errors of the library name its option where that is written differently."""
         try:
             return super().invoke(ctx)
         except InvalidInput as error:
@@ -96,8 +96,8 @@ class LazyGroup(click.Group):
 
 
 def _take_environment(command: click.Command, prefix: str) -> None:
-    """Let every option be given under its own name, before a name that many commands know (VEILSET_SERVER): click goes
-    by the name of the function's argument."""
+    """Name the environment variables of every option: its own, by the option's name and not, as click does, by that of the
+    function's argument; then the one that many commands share, such as VEILSET_SERVER."""
     for parameter in command.params:
         long = next((text for text in parameter.opts if text.startswith("--")), "")
         if isinstance(parameter, click.Option) and long:
@@ -139,14 +139,14 @@ def cli() -> None:
     """Private membership sets: differentially private Bloom filters over gRPC and Redis.
 
     Every option can be given in the environment as VEILSET_<COMMAND>_<OPTION>; the service's address and the Redis URL
-    also as VEILSET_SERVER and VEILSET_REDIS. Exit codes: 0 ok, 1 failed, 2 usage, 3 a
-    release that is charged and that Redis does not take yet.
+    also as VEILSET_SERVER and VEILSET_REDIS. Exit codes: 0 success, 1 failure, 2 wrong usage, 3 a release that is charged and
+    that Redis has not accepted yet.
     """
 
 
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand among ours
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else gRPC writes lines of its own
     # Nothing here multiplies matrices, and numpy's threads for it take a tenth of a second of processor time to start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):  # either is None where it is closed
@@ -159,7 +159,7 @@ def main() -> None:
     except click.exceptions.Abort:
         _complain("interrupted", EXIT_INTERRUPTED)
         sys.stdout.flush()
-        os._exit(EXIT_INTERRUPTED)  # a thread may be reading standard input, which Python would wait for and die of
+        os._exit(EXIT_INTERRUPTED)  # a thread may be reading standard input, and Python would wait for it and crash
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""
@@ -178,7 +178,7 @@ def main() -> None:
 
 
 def _complain(message: str, code: int) -> int:
-    """Say it in one line on standard error."""
+    """Write a message as one line to standard error; returns the exit code."""
     complain(message)
     return code
 

@@ -28,6 +28,34 @@ if TYPE_CHECKING:
     from veilset._service.service import Service
 
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+redis = click.option("--redis", envvar="VEILSET_REDIS", metavar="URL", help="Redis or Valkey to read from.")
+redis_file = click.option(
+    "--redis-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="VEILSET_REDIS_FILE",
+    help="File that holds the URL, so that its password is not on the command line.",
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+set_name = click.argument("set_name", metavar="SET")
+key_file = click.option(
+    "--key-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="VEILSET_KEY_FILE",
+    help="File with the secret of a keyed scheme; refused for other schemes, unless the environment names it.",
+)
+public_key = click.option(
+    "--public-key",
+    "public_keys",
+    multiple=True,
+    envvar="VEILSET_PUBLIC_KEY",
+    metavar="HEX",
+    help="Public key to trust; repeatable.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """How to reach the service, from the options."""
@@ -99,12 +127,6 @@ def server(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_server
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
 def parse_bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     """A number of bytes such as 65536, 64K, 8M or 1G (powers of 1024)."""
     if value is None:
@@ -132,15 +154,6 @@ def choice(values: type[StrEnum]) -> click.Choice[str]:
     return click.Choice([value.value for value in values])
 
 
-redis = click.option("--redis", envvar="VEILSET_REDIS", metavar="URL", help="Redis or Valkey to read from.")
-redis_file = click.option(
-    "--redis-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    envvar="VEILSET_REDIS_FILE",
-    help="File that holds the URL, so that its password is not on the command line.",
-)
-
-
 def read_redis(url: str | None, path: Path | None) -> str | None:
     """The URL as given, or from a file. Raises InvalidInput where both are on the command line, and for a file that
     cannot be read, without its content."""
@@ -159,10 +172,6 @@ def read_redis(url: str | None, path: Path | None) -> str | None:
         raise InvalidInput(
             "redis-file", f"redis-file cannot be read ({reason}); give a file that holds a URL"
         ) from None
-
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-set_name = click.argument("set_name", metavar="SET")
 
 
 def encoding(command: Command) -> Command:
@@ -351,12 +360,6 @@ normalization = click.option(
     show_default=True,
     help="What is done to the text of each element first; the name may have its version (email-1).",
 )
-key_file = click.option(
-    "--key-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    envvar="VEILSET_KEY_FILE",
-    help="File with the secret of a keyed scheme; refused for other schemes, unless the environment names it.",
-)
 
 
 def spec_file(text: str) -> Callable[[Command], Command]:
@@ -364,13 +367,3 @@ def spec_file(text: str) -> Callable[[Command], Command]:
     return click.option(
         "--spec", "spec_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=text
     )
-
-
-public_key = click.option(
-    "--public-key",
-    "public_keys",
-    multiple=True,
-    envvar="VEILSET_PUBLIC_KEY",
-    metavar="HEX",
-    help="Public key to trust; repeatable.",
-)

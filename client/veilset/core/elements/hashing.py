@@ -24,6 +24,9 @@ KEY_BYTES = range(16, 65)
 
 _DIGEST_PERSON = b"veilset-1"
 
+_WORD = (1 << 64) - 1
+_CHECK_PERSON = b"veilset-check-1"
+
 
 def digests(
     elements: Sequence[bytes], scheme: HashScheme = HashScheme.MMH3, seed: int = 0, key: bytes | None = None
@@ -53,9 +56,6 @@ def digests(
     return unpack_digests(packed)
 
 
-_WORD = (1 << 64) - 1
-
-
 def digest_one(element: bytes, scheme: HashScheme = HashScheme.MMH3, seed: int = 0, key: bytes | None = None) -> int:
     """The digest of one element, as in `digests`, several times as fast for a single one. Raises InvalidInput."""
     if scheme is HashScheme.MMH3 and key is None:
@@ -81,9 +81,6 @@ def sorted_distinct(hashed: NDArray[np.uint64]) -> NDArray[np.uint64]:
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
-
-
-_CHECK_PERSON = b"veilset-check-1"
 
 
 def key_check(key: bytes) -> str:

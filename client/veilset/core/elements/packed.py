@@ -15,6 +15,13 @@ from veilset.core.params import MAX_ELEMENT_BYTES, HashParameters, HashScheme, N
 
 _LINE_FEED = 10
 
+_ASCII = 0x80
+_LOWER = np.frombuffer(bytes(range(_ASCII)).lower(), dtype=np.uint8)
+_SPACE = np.array([chr(code).isspace() for code in range(_ASCII)])
+# What the kernel saves for an element, on the machines where this was measured.
+_SAVED_IN_LIST = 60e-9
+_SAVED_IN_BUFFER = 200e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -143,14 +150,6 @@ def find_byte(data: NDArray[np.uint8], value: int) -> NDArray[np.int64]:
     places = np.empty(int(np.count_nonzero(data == value)), dtype=np.int64)
     kernels.elements.find_byte(compiled.read_only(data), value, places)
     return places
-
-
-_ASCII = 0x80
-_LOWER = np.frombuffer(bytes(range(_ASCII)).lower(), dtype=np.uint8)
-_SPACE = np.array([chr(code).isspace() for code in range(_ASCII)])
-# What the kernel saves for an element, on the machines where this was measured.
-_SAVED_IN_LIST = 60e-9
-_SAVED_IN_BUFFER = 200e-9
 
 
 def normalize_packed(packed: PackedElements, profile: Normalization) -> PackedElements | None:

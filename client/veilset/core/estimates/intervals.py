@@ -36,6 +36,8 @@ _FIRST_OFFSET = 1e-12
 _LEVEL_WIDTH = 1e-10
 _NO_ROOM = 1e-9
 
+MAX_TRIALS = 10**7
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -193,9 +195,6 @@ def _reach(level: float, room: float) -> float:
         return math.inf
     within = math.sqrt(2.0 * level)
     return within if within <= room else level / room + room / 2.0
-
-
-MAX_TRIALS = 10**7
 
 
 def binomial_interval(trials: int, probability: float, confidence: float) -> tuple[int, int]:

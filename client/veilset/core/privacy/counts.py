@@ -46,6 +46,17 @@ from veilset.errors import must_be
 _DIGITS = 100  # 1 - erf loses up to 30 of them
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
 
+MAX_COUNT_EPSILON = 16.0
+MAX_SENSITIVITY = MAX_ELEMENTS_PER_USER
+RANDOM_INTEGERS = 1 << 64
+"""A count takes one uniform integer below this."""
+
+MAX_UNASKED_DELTA = 1e-10
+"""A δ of 0 is asked for and the grid's cost charged, up to this; beyond it the caller has to ask for it."""
+
+LEAST_EXACT_EPSILON = 1e-4
+_BISECTIONS = 200
+
 
 class CountMechanism(StrEnum):
     """The law of a count's noise."""
@@ -130,19 +141,6 @@ def normal_tail(x: Decimal) -> Decimal:
         total += term
     centre = total * (-square / 2).exp() / (2 * _PI).sqrt()  # P(0 < standard normal < |x|)
     return Decimal("0.5") - centre if x >= 0 else Decimal("0.5") + centre
-
-
-MAX_COUNT_EPSILON = 16.0
-MAX_SENSITIVITY = MAX_ELEMENTS_PER_USER
-RANDOM_INTEGERS = 1 << 64
-"""A count takes one uniform integer below this."""
-
-MAX_UNASKED_DELTA = 1e-10
-"""A δ of 0 is asked for and the grid's cost charged, up to this; beyond it the caller has to ask for it."""
-
-LEAST_EXACT_EPSILON = 1e-4
-
-_BISECTIONS = 200
 
 
 @dataclass(frozen=True, slots=True)

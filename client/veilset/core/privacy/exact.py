@@ -17,6 +17,9 @@ from decimal import (
     localcontext,
 )
 
+_RELATIVE_WIDTH = 1e-15
+_FIRST_STEP = 1.5
+
 
 def decimal_digits(digits: int, rounding: str = ROUND_HALF_EVEN) -> AbstractContextManager[Context]:
     """A block whose Decimal operations keep ``digits`` significant digits, whatever context the caller has set.
@@ -32,10 +35,6 @@ def float_rounded_up(value: Decimal) -> float:
     """The smallest float that is not below ``value``."""
     nearest = float(value)
     return nearest if Decimal.from_float(nearest) >= value else math.nextafter(nearest, math.inf)
-
-
-_RELATIVE_WIDTH = 1e-15
-_FIRST_STEP = 1.5
 
 
 def greatest_allowed(excess: Callable[[float], float], low: float, high: float) -> float:

@@ -44,6 +44,9 @@ from veilset.errors import must_be
 _DIGITS = 60
 _ROUNDED_UP = Decimal("1e-50")
 
+COIN_SIDES = 1 << 64
+"""A bit is flipped if and only if a uniform integer in [0, COIN_SIDES) is below the threshold."""
+
 
 def privacy_profile(changed_bits: int, epsilon: float, epsilon0: float) -> float:
     """H_w(ε; ε0), the smallest δ at which w = ``changed_bits`` randomized responses are (ε, δ)-private; rounded up.
@@ -120,10 +123,6 @@ def _powers(base: Decimal, count: int) -> list[Decimal]:
 def _binomials(w: int) -> tuple[Decimal, ...]:
     """C(w, i) for i = 0 … w/2."""
     return tuple(Decimal(math.comb(w, i)) for i in range(w // 2 + 1))
-
-
-COIN_SIDES = 1 << 64
-"""A bit is flipped if and only if a uniform integer in [0, COIN_SIDES) is below the threshold."""
 
 
 @dataclass(frozen=True, slots=True)

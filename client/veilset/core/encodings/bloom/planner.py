@@ -25,6 +25,15 @@ from veilset.errors import PoorUtility
 
 _DEFAULT_SLACK = 0.01
 
+_EFFORT = 80.0
+_ESTIMATE_ERROR = 0.01  # relative; settings ranked further below the best exact one are not tried
+_STEPS = (2.0**-7, 2.0**-9, 2.0**-11, 2.0**-13, 2.0**-15)
+_LONGEST_SUGGESTION = 1024  # bits per element
+_EPSILON_STEPS = 6
+_COARSE_GRID = 32
+_COARSE_HASHES = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32)
+_GRID = 64
+
 
 def plan(request: PlanRequest) -> Plan:
     """The best setting for the request; without a size limit the shortest that comes within 1% of the best.
@@ -59,11 +68,6 @@ def _good(request: PlanRequest, least: float = -np.finfo(np.float64).max) -> Goo
         return (merits >= least) & (advantages >= request.needed_advantage)
 
     return good
-
-
-_EFFORT = 80.0
-_ESTIMATE_ERROR = 0.01  # relative; settings ranked further below the best exact one are not tried
-_STEPS = (2.0**-7, 2.0**-9, 2.0**-11, 2.0**-13, 2.0**-15)
 
 
 def bits_of(plan: Plan) -> int:
@@ -154,13 +158,6 @@ class Refinement:
 
     def _is_good(self, candidate: Plan, good: Good) -> bool:
         return bool(good(np.array([self.merit(candidate)]), np.array([candidate.advantage]))[0])
-
-
-_LONGEST_SUGGESTION = 1024  # bits per element
-_EPSILON_STEPS = 6
-_COARSE_GRID = 32
-_COARSE_HASHES = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32)
-_GRID = 64
 
 
 def refusal(request: PlanRequest, best: Plan | None) -> PoorUtility:

@@ -36,6 +36,16 @@ _EDGE_WIDTH = 1e-6  # relative; how closely a tip is found
 
 Floats = NDArray[np.float64]
 
+ALL_HASHES = range(1, MAX_HASHES + 1)
+_GRID = 128
+_ZOOM = 33
+_ZOOM_PLACES = 48
+_CLOSE = 1.0 + 1e-5
+_NEGLIGIBLE = 1e-3
+_FULLEST_LOAD = 16  # draws per bit above which a vector is full but for e^-16 of its bits
+Good = Callable[[Floats, Floats], NDArray[np.bool_]]
+"""Whether settings do, from their merits and advantages; float64 arrays (M,) in, bool (M,) out."""
+
 
 def plannable_hashes(privacy: PrivacyParameters) -> range:
     """The k in 1 .. 32 whose W can be calibrated; empty where only the worst-case calibration can do that many."""
@@ -150,19 +160,6 @@ def profile_table(most: int, epsilon: float, points: Floats) -> Floats:
         total = np.sum(binomial_coefficients(changed)[against] * np.maximum(losses, 0.0), axis=1)
         table[:, changed] = kept**changed * total
     return table
-
-
-ALL_HASHES = range(1, MAX_HASHES + 1)
-
-_GRID = 128
-_ZOOM = 33
-_ZOOM_PLACES = 48
-_CLOSE = 1.0 + 1e-5
-_NEGLIGIBLE = 1e-3
-_FULLEST_LOAD = 16  # draws per bit above which a vector is full but for e^-16 of its bits
-
-Good = Callable[[Floats, Floats], NDArray[np.bool_]]
-"""Whether settings do, from their merits and advantages; float64 arrays (M,) in, bool (M,) out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,12 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 STEP = 0x9E3779B97F4A7C15
 
+_THREE = np.uint64(3)
+_SEVEN = np.uint64(7)
+_BATCH = 1 << 16
+_MASK = (1 << 64) - 1
+_SAVED_PER_POSITION = 20e-9
+
 
 def positions(hashed: NDArray[np.uint64], bits: int, hashes: int) -> NDArray[np.uint64]:
     """Positions of digests of shape (n,): shape (n, hashes), dtype uint64, each in [0, bits), bits ≤ 2^40.
@@ -54,10 +60,6 @@ def _scale(z: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     return np.asarray(z_high * m_high + (middle >> _32) + (carry >> _32))
 
 
-_THREE = np.uint64(3)
-_SEVEN = np.uint64(7)
-
-
 def locate(positions: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
     """Byte index and one-bit mask of each position; both have the shape of ``positions``."""
     byte = (positions >> _THREE).astype(np.intp)
@@ -75,11 +77,6 @@ def test_bits(vector: NDArray[np.uint8], positions: NDArray[np.uint64]) -> NDArr
     """Read the bits at ``positions``; returns bool of the same shape."""
     byte, mask = locate(positions)
     return np.asarray((vector[byte] & mask) != 0)
-
-
-_BATCH = 1 << 16
-_MASK = (1 << 64) - 1
-_SAVED_PER_POSITION = 20e-9
 
 
 def encode(

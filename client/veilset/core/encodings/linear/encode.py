@@ -32,6 +32,8 @@ COINS = 1 << 18
 _SAVED_SECONDS = 2e-5
 """What the kernels save for each column, about."""
 
+_WORD = (1 << WORD_BITS) - 1
+
 
 def encode(
     parameters: LinearParameters, chunks: Iterable[Digests], random_bytes: RandomBytes, *, compiled: bool = True
@@ -124,9 +126,6 @@ class _Solver:
             self._kernels.linear.substitute(p.section_columns, self._pivots, planes)
         self._pivots[:] = 0
         return planes.astype("<u8", copy=False).tobytes()
-
-
-_WORD = (1 << WORD_BITS) - 1
 
 
 def eliminate(parameters: LinearParameters, pivots: NDArray[np.uint64], digests: NDArray[np.uint64]) -> None:

@@ -38,6 +38,20 @@ if TYPE_CHECKING:
 COIN_SIDES = 1 << 64
 """A digest is dropped if and only if a uniform integer in [0, COIN_SIDES) is below the threshold."""
 
+PROBES = 1 << 14
+REMOTE_PROBES = 256
+"""Digests of a self-test; over the network each is a request."""
+
+SATURATED = 0.9
+"""The dependence from which on a vector counts as one that shows nothing."""
+
+_STEEPNESS = 180.0
+_NO_DEPENDENCE = 0.965
+_PROBE_STEP = np.uint64(0xD1B54A32D192ED03)
+_DEVIATIONS = 5.2  # exceeded by chance once in 10^7
+_FEW = 10.0
+_LEAST_DEVIATION = 1e-6
+
 
 def drop_threshold(epsilon: float, adjacency: Adjacency, planes: int, elements_per_user: int = 1) -> int:
     """T, the smallest threshold whose T/2^64 is not below the d that ε/u asks for with q = 2^planes; in [1, 2^64].
@@ -53,20 +67,6 @@ def drop_threshold(epsilon: float, adjacency: Adjacency, planes: int, elements_p
     with decimal_digits(100, ROUND_CEILING):
         drop = q / total if adjacency is Adjacency.REPLACE_ONE else max(1 / growth, (q - growth) / (q - 1))
         return min(math.ceil(drop * COIN_SIDES), COIN_SIDES)
-
-
-PROBES = 1 << 14
-REMOTE_PROBES = 256
-"""Digests of a self-test; over the network each is a request."""
-
-SATURATED = 0.9
-"""The dependence from which on a vector counts as one that shows nothing."""
-
-_STEEPNESS = 180.0
-_NO_DEPENDENCE = 0.965
-_PROBE_STEP = np.uint64(0xD1B54A32D192ED03)
-_DEVIATIONS = 5.2  # exceeded by chance once in 10^7
-_FEW = 10.0
 
 
 def reading_law(parameters: LinearParameters, dependence: float = 0.0, probed: int = 0, yes: int = 0) -> Law:
@@ -114,9 +114,6 @@ def tested_law(parameters: LinearParameters, vector: Vector) -> Law:
 def probes(count: int) -> Digests:
     """Digests that no element was asked for, evenly spread: multiples of an odd constant of 64 bits."""
     return np.arange(1, count + 1, dtype=np.uint64) * _PROBE_STEP
-
-
-_LEAST_DEVIATION = 1e-6
 
 
 def estimate_overlap(law: Law, found: NDArray[np.int64], confidence: float) -> Overlap:

@@ -35,6 +35,12 @@ STEP = 0x9E3779B97F4A7C15
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _LOW32, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 
+_SPAN = 3
+"""Words that 128 columns can lie in."""
+
+_BLOCK = 1 << 14
+_SAVED_SECONDS = 1.2e-7  # an element, by the kernel in place of numpy
+
 
 class Row(NamedTuple):
     """The equation of one digest: its first column and its coefficients (bit i: column + i)."""
@@ -88,14 +94,6 @@ def _multiply_high(a: Words, factor: int) -> Words:
     """floor(a·factor / 2^64), factor < 2^32."""
     m = np.uint64(factor)
     return np.asarray(((a >> _32) * m + ((a & _LOW32) * m >> _32)) >> _32)
-
-
-_SPAN = 3
-"""Words that 128 columns can lie in."""
-
-
-_BLOCK = 1 << 14
-_SAVED_SECONDS = 1.2e-7  # an element, by the kernel in place of numpy
 
 
 def read(parameters: LinearParameters, vector: Vector, digests: Digests) -> NDArray[np.uint8]:
