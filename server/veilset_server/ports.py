@@ -41,13 +41,13 @@ class Anchor(Protocol):
 
     @property
     def missing(self) -> bool:
-        """Whether there was none when it was opened: it remembers nothing then but what it was told since."""
+        """Whether there was none when it was opened: then it remembers only what was written since."""
 
     def read(self, set_name: str, account: str) -> Mark:
         """The highest mark of the set and of its account; zeros if there is none."""
 
     def charged(self) -> Charged:
-        """The highest marks of all sets and accounts that it was ever told of."""
+        """The highest marks of all sets and accounts that were ever written to it."""
 
     def raise_to(self, charged: Charged) -> None:
         """Raise all these marks in one write, durably; never lowers one, and writes also if none rises.

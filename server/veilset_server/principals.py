@@ -38,9 +38,9 @@ class AuthMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who was recognised. Uploads and sets belong to a name, whichever of its credentials is shown.
+    """A caller that was recognised. Uploads and sets belong to the name, with any of its credentials.
 
-    sets: patterns of the names of sets and of budget accounts. An empty name is everybody, where no one is asked.
+    sets: patterns of the names of sets and of budget accounts. The empty name stands for all callers where authentication is off.
     """
 
     name: str

@@ -138,8 +138,8 @@ class Signals:
         for reload in self.reloads:
             try:
                 reload()
-            except Exception as error:  # noqa: BLE001 - the service goes on with what it has
-                log.error("could not be read again, the old stays", kind=type(error).__name__)  # noqa: TRY400 - its text may tell what the file holds
+            except Exception as error:  # noqa: BLE001 - the service keeps what it has
+                log.error("could not be read again, the old stays", kind=type(error).__name__)  # noqa: TRY400 - its text may show what the file holds
 
 
 def _leave_to_pipe(number: int, frame: FrameType | None) -> None:

@@ -44,7 +44,7 @@ class Limits:
     max_calls_per_principal: int = setting(
         128, "The same of one principal, or of one address without authentication.", 1, 100_000
     )
-    requests_per_second: int = setting(10_000, "Calls begun a second, on the long run.", 1, 1e6)
+    requests_per_second: int = setting(10_000, "Calls begun a second, on average.", 1, 1e6)
     requests_per_second_per_principal: int = setting(2_000, "The same of one principal.", 1, 1e6)
     max_open_uploads: int = setting(10_000, "Uploads begun and not finished.", 1, 1_000_000)
     max_open_uploads_per_principal: int = setting(1_000, "The same of one principal.", 1, 1_000_000)
@@ -93,17 +93,22 @@ class Settings:
     tls_key: Path | None = setting(None, "Its private key (PEM).")
     client_ca: Path | None = setting(
         None,
-        "Authority (PEM) of clients' certificates (mTLS): every client then has to show one that it signed.",
+        "Authority (PEM) of clients' certificates (mTLS): every client then has to show a certificate that it signed.",
     )
     insecure: bool = setting(False, "Allow plain text on an address that is not loopback.")
     replicas: int = setting(0, "Redis replicas that must hold a release before it becomes visible.", 0, 100)
     keep_releases: int = setting(2, "Releases of a set that stay in Redis.", 1, 1000)
     grace_seconds: int = setting(600, "How long an older release stays for readers in mid-download.", 1, 10**7)
     reconcile_seconds: float = setting(10.0, "How often Redis is compared with the ledger.", 0.1, 10**6)
-    idle_seconds: float = setting(60.0, "Silent upload streams end after this; they can be resumed.", 0.1, 86_400)
+    idle_seconds: float = setting(
+        60.0, "After how long an upload stream without messages ends; it can be resumed.", 0.1, 86_400
+    )
     drain_seconds: float = setting(10.0, "How long SIGTERM lets calls finish.", 0, 3600)
     shutdown_delay_seconds: float = setting(
-        0.0, "How long SIGTERM goes on serving while health says no, for a load balancer to notice.", 0, 3600
+        0.0,
+        "How long calls are served after SIGTERM while health says NOT_SERVING, for load balancers.",
+        0,
+        3600,
     )
     publish_wait_seconds: float = setting(
         30.0,
@@ -113,18 +118,20 @@ class Settings:
         3600,
     )
     redis_timeout_seconds: float = setting(
-        10.0, "How long a command may keep Redis before it counts as unavailable.", 0.1, 600
+        10.0, "How long Redis may take for a command before it counts as unavailable.", 0.1, 600
     )
     abandoned_upload_hours: float = setting(
         24.0, "Unfinished uploads that nothing was sent to for so long are dropped.", 0.0001, 10**5
     )
     max_bits: int = setting(1 << 35, "Longest vector of a set, in bits.", MIN_BITS, MAX_BITS)
     max_sets: int = setting(10_000, "Number of sets.", 1, 10**6)
-    workers: int = setting(16, "Calls at work at a time, and as many uploads; of one caller half.", 2, 256)
+    workers: int = setting(
+        16, "Calls processed at a time, and as many uploads; at most half of them of one caller.", 2, 256
+    )
     log_level: str = setting("info", "", choices=("debug", "info", "warning", "error"))
     auth: str = setting(
         AuthMode.AUTO,
-        "Whether callers show credentials; auto: once there is a token (veilset token) or --identities.",
+        "Whether callers have to show credentials; auto: once there is a token (veilset token) or --identities.",
         choices=tuple(AuthMode),
     )
     identities: Path | None = setting(

@@ -1,4 +1,4 @@
-"""A damaged file of the state folder: whoever asks, scrapes or publishes is told, once somebody has to miss what is in it."""
+"""A damaged file of the state folder: a call, a scrape or a publish that needs what is in it names the file."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_efficiency_is_reached_end_to_end(
 
     view = veilset.open(service.redis, set_name, public_keys=[service.public_key])
     detected = view.contains_many(f"member-{number}@example.com" for number in range(SIZE)).mean()
-    mistaken = view.contains_many(f"stranger-{number}@example.com" for number in range(ASKED)).mean()
+    mistaken = view.contains_many(f"other-{number}@example.com" for number in range(ASKED)).mean()
     efficiency = (detected - mistaken) / advantage_limit(epsilon, DELTA)
     print(f"ε={epsilon} {bits_per_element} bits: planned {expected.efficiency:.4f}, measured {efficiency:.4f}")
     detected_error = _error(expected.true_positive_rate, SIZE)

@@ -72,7 +72,7 @@ def sizes(short: int, full: int) -> pytest.MarkDecorator:
 @sizes(1500, 50_000)
 @pytest.mark.parametrize("authenticated", [False, True])
 def test_rapid_resets(scene: Scene, authenticated: bool, size: int, long: bool) -> None:
-    """S1: streams opened and reset at once, by a stranger and by a producer."""
+    """S1: streams opened and reset at once, by a caller without credentials and by a producer."""
     token = scene.bad[0] if authenticated else None
     with (
         Pulse(scene.service, scene.honest, "honest") as pulse,

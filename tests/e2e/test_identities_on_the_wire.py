@@ -53,7 +53,7 @@ def test_certificates_carry_roles(
     file.write_text(IDENTITIES)
     crm = authority.issue("crm", common_name="anything", alternative_names=["spiffe://example.org/crm"])
     ops = authority.issue("ops", common_name="ops", alternative_names=["ops.example.org"])
-    stranger = authority.issue("stranger", common_name="stranger", alternative_names=["ops", "crm"])
+    unknown = authority.issue("unknown", common_name="unknown", alternative_names=["ops", "crm"])
     service = start_service(*authority.issue().serving(), "--client-ca", authority.certificate, "--identities", file)
     with connect(service, ops) as connection:
         for name in ("customers-1", "other"):
@@ -79,10 +79,10 @@ def test_certificates_carry_roles(
             connection.add("customers-1", narrowing())
         assert next(sent) == 1
         file.write_text(IDENTITIES)
-    with connect(service, stranger) as connection, pytest.raises(Unauthenticated):
+    with connect(service, unknown) as connection, pytest.raises(Unauthenticated):
         list(connection.list_sets())
     token = new_token(service.state, "reader")
-    with connect(service, stranger, token) as connection:
+    with connect(service, unknown, token) as connection:
         assert len(list(connection.list_sets())) == 2
     with connect(service, ops, "vst_wrong") as connection, pytest.raises(Unauthenticated):
         list(connection.list_sets())

@@ -22,7 +22,7 @@ SECONDS = 1500.0
 MEBIBYTE = 1 << 20
 
 UPLOADED = [b"uploaded %d" % number for number in range(100_000)]
-STRANGERS = [b"stranger %d" % number for number in range(100_000)]
+OTHERS = [b"other %d" % number for number in range(100_000)]
 
 
 def anonymous_bytes(pid: int) -> int:
@@ -87,7 +87,7 @@ def test_a_vector_above_512_mebibytes(start_service: Callable[..., ServiceProces
     view = veilset.open(service.redis, "large", public_keys=[service.public_key])
     for elements, rate in (
         (UPLOADED, view.decoder.true_positive_rate),
-        (STRANGERS, view.decoder.false_positive_rate),
+        (OTHERS, view.decoder.false_positive_rate),
     ):
         share = float(view.contains_many(elements).mean())
         print(f"{elements[0].decode()}, …: {share:.5f} answered yes, {rate:.5f} predicted")

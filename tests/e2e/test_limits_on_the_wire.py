@@ -169,7 +169,7 @@ def test_a_method_without_a_rule_is_refused(limited: ServiceProcess) -> None:
 
 
 def test_plans_of_one_caller(roomy: ServiceProcess) -> None:
-    """A search takes a processor for seconds, and there is one queue: whoever fills its own part of it leaves the others
+    """A search takes a processor for seconds, and there is one queue: a caller who fills its own part of it leaves the others
     theirs. Here forty searches of a reader's meet an admin's."""
     reader, admin = new_token(roomy.state, "reader"), new_token(roomy.state, "admin")
     privacy = parameters_pb2.PrivacyParameters(

@@ -21,7 +21,7 @@ from veilset.errors import AlreadyExists, BudgetExceeded, FailedPrecondition, No
 
 CONFIDENCE = 1 - 1e-7  # of each rate's interval; two rates, two tails
 MEMBERS = [f"member{i}@example.org" for i in range(3000)]
-OTHERS = [f"stranger{i}@example.org" for i in range(3000)]
+OTHERS = [f"other{i}@example.org" for i in range(3000)]
 
 
 def create(service: veilset.Service, name: str, releases: int = 2) -> None:

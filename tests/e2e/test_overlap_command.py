@@ -30,7 +30,7 @@ def saved(tmp_path: Path) -> dict[str, str]:
     releases = {
         "members": release_bytes(MEMBERS, SHAPE, 4.0),
         "partner": release_bytes(OWN, SHAPE, 3.0, name="partner", sequence=2),
-        "stranger": release_bytes(OWN, FilterParameters(16_384, 1, seed=12), 4.0, name="stranger"),
+        "other": release_bytes(OWN, FilterParameters(16_384, 1, seed=12), 4.0, name="other"),
     }
     for name, data in releases.items():
         (tmp_path / name).write_bytes(data)
@@ -68,9 +68,9 @@ def test_two_saved_releases(veilset_here: Here, saved: dict[str, str]) -> None:
     shown = veilset_here(*arguments, saved["partner"]).out.splitlines()
     assert [line.split("  ")[0] for line in shown] == ["members/1", "partner/2", "together", "in common", "Jaccard"]
 
-    refused = veilset_here(*arguments[:-2], "stranger", "--with-release", saved["stranger"])
+    refused = veilset_here(*arguments[:-2], "other", "--with-release", saved["other"])
     assert refused.code == 2
-    assert refused.complaint().startswith("The two sides differ in seed: members/1 has 11, stranger/1 has 12")
+    assert refused.complaint().startswith("The two sides differ in seed: members/1 has 11, other/1 has 12")
 
 
 def test_saturated_releases_have_no_upper_end(veilset_here: Here, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_port_that_does_not_answer_ends_the_process(tmp_path: Path, fault: str
 
 
 def test_the_socket_for_health_checks_serves_nothing_else(tmp_path: Path) -> None:
-    """It asks for no certificate: so whatever else is called there is refused, whoever calls."""
+    """It asks for no certificate: so every other call there is refused, with any credentials."""
     with running(ServiceProcess(tmp_path / "state")) as service:
         names = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "@veilset-" in line]
         (name,) = {name.removeprefix("@") for name in names if f"@veilset-{service.pid}-" in name}

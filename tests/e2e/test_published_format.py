@@ -12,7 +12,7 @@ from veilset.core.elements.hashing import key_check
 
 KEY = b"a secret of the two partners"
 MEMBERS = [f"Member{number}@Example.ORG" for number in range(2000)]
-ASKED = [*MEMBERS[:200], *(f"Stranger{number}@Example.ORG" for number in range(200))]
+ASKED = [*MEMBERS[:200], *(f"Other{number}@Example.ORG" for number in range(200))]
 
 
 def test_keys_in_redis_are_as_the_document_says(service: ServiceProcess, set_name: str) -> None:

@@ -38,7 +38,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
     folder = tmp_path_factory.mktemp("shelf")
     own, foreign = Authority(folder, "own"), Authority(folder, "foreign")
     own.issue("client")
-    foreign.issue("stranger")
+    foreign.issue("unknown")
     own.issue("late", age=timedelta(days=3), lifetime=timedelta(days=2))
     served = [
         (own.issue("server"), ["--tls-auth-clients", "yes"]),
@@ -70,7 +70,7 @@ FAULTS = {
     "no client certificate": ("mutual", OWN, "asks for a client certificate"),
     "client certificate of another authority": (
         "mutual",
-        OWN + "&ssl_certfile={folder}/stranger.pem&ssl_keyfile={folder}/stranger.key",
+        OWN + "&ssl_certfile={folder}/unknown.pem&ssl_keyfile={folder}/unknown.key",
         "refuses this client's certificate .*unknown ca",
     ),
     "expired client certificate": (

@@ -58,7 +58,7 @@ def test_the_main_job_with_client_certificates(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the library and by the command line, options and environment alike; whoever has no certificate gets nothing."""
+    """By the library and by the command line, options and environment alike; a caller without a certificate gets nothing."""
     authority = Authority(tmp_path)
     server, client = authority.issue(), authority.issue("client", common_name="a producer")
     service = start_service(*server.serving(), "--client-ca", authority.certificate)

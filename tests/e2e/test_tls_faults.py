@@ -48,7 +48,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
         own.issue("expired", age=timedelta(days=3), lifetime=timedelta(days=2)),
         own.issue("otherwise", common_name="elsewhere.example", alternative_names=["elsewhere.example"]),
         own.issue("client", common_name="a producer"),
-        foreign.issue("foreign-client", common_name="a stranger"),
+        foreign.issue("foreign-client", common_name="unknown"),
     )
 
 

@@ -135,7 +135,7 @@ def test_tokens_come_and_go_while_the_service_runs(veilset_here: Run, start_serv
 
 
 def test_a_revoked_token_ends_its_upload_at_the_next_message(start_service: Start) -> None:
-    """What was acknowledged stays for whoever has the principal's next token."""
+    """What was acknowledged stays for the holder of the principal's next token."""
     service = start_service()
     admin = new_token(service.state, "admin")
     first = new_token(service.state, "producer", name="crm")

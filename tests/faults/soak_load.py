@@ -199,7 +199,7 @@ class Load:
         self._next_generation = time.monotonic() + GENERATION_SECONDS
         if len(self._sets) > 2:
             gone, self._sets = self._sets[0], self._sets[1:]
-            time.sleep(1.0)  # whoever chose it a moment ago
+            time.sleep(1.0)  # another thread may have chosen it a moment ago
             with self.service.process.connect() as connection:
                 connection.delete_set(gone)
             self.done["sets deleted"] += 1

@@ -54,7 +54,7 @@ class Finished:
 
 
 def environment(settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, str]:
-    """Our environment without any VEILSET_ setting of whoever runs the tests, with patience, and with ``settings``."""
+    """Our environment without any VEILSET_ setting of the person who runs the tests, with patience, and with ``settings``."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("VEILSET_")}
     return ours | {"VEILSET_HEALTH_TIMEOUT_SECONDS": str(SECONDS)} | dict(settings)
 

@@ -25,7 +25,7 @@ KEY_LOAD_MICROSECONDS = 20_000
 
 
 def require_redis() -> None:
-    """Skip without a redis-server, or fail where whoever runs the tests says that there has to be one."""
+    """Skip without a redis-server, or fail where the environment says that there has to be one."""
     if shutil.which("redis-server") is None:
         reason = "redis-server is not installed (Debian: apt-get install redis-server)"
         if os.environ.get("VEILSET_TEST_REQUIRE_REDIS") == "1":

@@ -52,7 +52,7 @@ FROZEN = [
 
 
 def test_the_public_names_are_frozen() -> None:
-    """Whoever adds or takes one away says so here, and in the changelog."""
+    """One that is added or removed has to be named here, and in the changelog."""
     assert veilset.__all__ == FROZEN
     assert dir(veilset) == sorted(FROZEN)
 

@@ -17,7 +17,7 @@ DOCUMENT = (ROOT / "docs" / "scale.md").read_text()
 
 
 def test_the_table_is_what_the_script_prints() -> None:
-    """Whoever changes a rate, or the planner, prints it anew."""
+    """A change of a rate, or of the planner, has to print it anew."""
     done = subprocess.run([sys.executable, "docs/scale.py"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 14
     assert done.stdout in DOCUMENT

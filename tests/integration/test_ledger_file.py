@@ -52,7 +52,7 @@ def test_a_setting_that_sqlite_does_not_take_is_refused(
 
 
 def test_a_write_ahead_log_is_turned_off(path: Path) -> None:
-    """Whoever switched it on: without a sync of the log per commit a power cut would give budget back."""
+    """Some other program may have switched it on: without a sync of the log per commit a power cut would give budget back."""
     with closing(sqlite3.connect(path)) as plain:
         assert plain.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
     open_ledger(path.parent).close()

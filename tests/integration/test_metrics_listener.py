@@ -92,7 +92,7 @@ def test_dripping_clients_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, s
 
 
 def test_a_collector_that_fails_is_told_without_its_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """An error to whoever asked, a line in the log, and the next scrape is answered."""
+    """An error to the caller, a line in the log, and the next scrape is answered."""
     registry = CollectorRegistry()
     failing = Failing()
     with logs_left_alone(), MetricsListener(registry, "127.0.0.1", 0) as listener:

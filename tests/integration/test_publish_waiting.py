@@ -17,7 +17,7 @@ from veilset.errors import StoreMisconfigured, Unavailable, VeilsetError
 from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.rpc.allowances import FairSlots
 from veilset_server.rpc.call import Call
-from veilset_server.rpc.releases import PendingReleases
+from veilset_server.rpc.service import PendingReleases
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.usecases.delivery import DeliveryWorker
 

@@ -27,7 +27,7 @@ from veilset.errors import NotFound, ReleaseRejected, StaleRelease, VeilsetError
 SHAPE = FilterParameters(30_003, 3, seed=11)  # 3,751 bytes and a header: 4 KiB together
 MEMBERS = [f"user{number}" for number in range(500)]
 PINNED = [PUBLIC_KEY]
-STRANGER = Ed25519PrivateKey.generate()
+OTHER_KEY = Ed25519PrivateKey.generate()
 
 
 def release(name: str, sequence: int = 2, **more: object) -> bytes:
@@ -67,7 +67,7 @@ def _manifest(name: str) -> str:
 
 # What is done → what is refused, by which check, and whether `remote`, which sees no hashes, refuses it too.
 TAMPERED: dict[str, tuple[Tamper, type[VeilsetError], str | None, bool]] = {
-    "another signer": (_show(lambda name: release(name, signer=STRANGER)), ReleaseRejected, "signature", True),
+    "another signer": (_show(lambda name: release(name, signer=OTHER_KEY)), ReleaseRejected, "signature", True),
     "another set": (_show(lambda name: release("another")), ReleaseRejected, "set_name", True),
     "another place": (_show(lambda name: release(name, 3)), ReleaseRejected, "sequence", True),
     "a changed header": (_edit(_manifest, lambda v: v[:30] + b"\x01" + v[31:]), ReleaseRejected, "signature", True),
@@ -197,7 +197,7 @@ def test_a_changed_byte_of_a_chunk_in_redis_is_refused(valkey_url: str, set_name
 
 
 def test_an_old_release_shown_again(valkey_url: str, set_name: str, tmp_path: Path) -> None:
-    """S7: refused by whoever saw a newer one, by its own memory or its folder; a new reader can tell by the age."""
+    """S7: refused by a reader that saw a newer one, by its own memory or its folder; a new reader can tell by the age."""
     hour = 3_600_000_000
     old, new = release(set_name, 1, created_at_us=now_us() - 2 * hour), release(set_name, 2, created_at_us=now_us())
     publish(valkey_url, new)

@@ -96,7 +96,7 @@ def test_a_server_that_cannot_save(start_redis: Callable[..., RedisServer]) -> N
 
 
 def test_a_node_of_a_cluster_and_a_server_that_is_none(start_redis: Callable[..., RedisServer]) -> None:
-    """MOVED to whoever takes a node for a whole; and the other way round. No waiting helps."""
+    """MOVED to a client that takes a node for the whole; and the other way round. No waiting helps."""
     server = start_redis(arguments=["--cluster-enabled", "yes"])
     server.command("CLUSTER", "ADDSLOTSRANGE", 0, 1)  # nearly all slots are elsewhere, but nobody knows where
     server.command("CLUSTER", "MEET", "127.0.0.1", unused_port())

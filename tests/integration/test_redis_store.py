@@ -100,7 +100,7 @@ def test_the_pointer_never_moves_back(store: RedisStore) -> None:
 
 
 def test_concurrent_movers_end_at_the_highest(url: str) -> None:
-    """Each with a connection of its own; whoever looks meanwhile never sees it go back."""
+    """Each with a connection of its own; a reader never sees it go back meanwhile."""
     movers, moves = 6, 15
     together = threading.Barrier(movers + 1)
     done = threading.Event()

@@ -160,8 +160,8 @@ def test_a_sequence_is_remembered_only_after_all_checks(valkey_url: str, set_nam
     put(valkey_url, set_name, 9, release(set_name, 9))
     with redis.Redis.from_url(valkey_url) as client:
         client.setrange(redis_keys.chunk(set_name, 9, 0), 100, b"tampered")
-    stranger = release(set_name, 2**62, signer=Ed25519PrivateKey.generate())
-    for shown in (None, stranger):
+    foreign = release(set_name, 2**62, signer=Ed25519PrivateKey.generate())
+    for shown in (None, foreign):
         if shown is not None:
             put(valkey_url, set_name, 2**62, shown)
         with pytest.raises(ReleaseRejected):
@@ -189,10 +189,10 @@ def test_who_pins_no_key_cannot_lock_out_who_does(valkey_url: str, set_name: str
 
 def test_who_pins_no_key_cannot_push_out_what_others_keep(valkey_url: str, set_name: str, tmp_path: Path) -> None:
     """Forged releases of huge sequences, one after the other, in the folder that readers of both kinds share."""
-    stranger = Ed25519PrivateKey.generate()
+    foreign = Ed25519PrivateKey.generate()
 
     def forge(sequence: int) -> None:
-        put(valkey_url, set_name, sequence, release(set_name, sequence, signer=stranger))
+        put(valkey_url, set_name, sequence, release(set_name, sequence, signer=foreign))
         assert veilset.open(valkey_url, set_name, cache_dir=tmp_path).header.sequence == sequence
 
     for genuine in (2, 3, 4):
@@ -250,7 +250,7 @@ def damages(good: bytes, name: str) -> Iterator[tuple[str, bytes]]:
         yield f"cut to {length}", good[:length]
     yield "of another set", release("another", 6)
     yield "an older release", release(name, 5)
-    yield "of a stranger", release(name, 6, signer=Ed25519PrivateKey.generate())
+    yield "of another service", release(name, 6, signer=Ed25519PrivateKey.generate())
 
 
 def test_a_damaged_file_is_never_trusted(valkey_url: str, set_name: str, tmp_path: Path) -> None:

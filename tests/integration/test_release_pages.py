@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from storage_examples import add_set, charge_of, new_ledger, release_of
 
-from veilset_server.rpc.releases import release_page
+from veilset_server.rpc.service import release_page
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 RELEASES = 30

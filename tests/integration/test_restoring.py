@@ -19,7 +19,7 @@ from veilset_server.records import ReleaseState
 from veilset_server.redis.store import RedisStore
 from veilset_server.state.ledger.file import LEDGER_NAME
 from veilset_server.usecases import delivery
-from veilset_server.usecases.restoring import Outage, Rota
+from veilset_server.usecases.restoring import ChunkRotation, Outage
 
 CHUNKS = 3
 BITS = 2 * (8 << 20) + 77
@@ -90,14 +90,14 @@ def test_periodic_passes_compare_all_content_in_turn(
 
 def test_a_turn_comes_to_all_however_releases_come_and_go() -> None:
     """In as many turns as the chunks need, no chunk twice before; one that goes meanwhile stops nothing."""
-    rota = Rota(4)
+    rotation = ChunkRotation(4)
     releases = [("a", 9, 3), ("a", 10, 3), ("b", 1, 5), ("empty", 1, 0)]
-    turns = [rota.turn(releases) for _ in range(3)]
+    turns = [rotation.next_chunks(releases) for _ in range(3)]
     assert [len(turn) for turn in turns] == [4, 4, 4]
     assert len(set.union(*turns)) == 11
-    assert rota.turn([]) == set()
-    assert len(rota.turn(releases[2:])) == 4
-    assert Rota(4).turn(releases[:1]) == {("a", 9, 0), ("a", 9, 1), ("a", 9, 2)}
+    assert rotation.next_chunks([]) == set()
+    assert len(rotation.next_chunks(releases[2:])) == 4
+    assert ChunkRotation(4).next_chunks(releases[:1]) == {("a", 9, 0), ("a", 9, 1), ("a", 9, 2)}
 
 
 def test_a_flushed_redis_has_the_newest_first(desk: Desk, redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_what_cannot_be_restored_is_told_until_it_is_whole(
         assert desk.delivery.reconcile(whole=True) == (2, 0, (("set", 2),))
     (told,) = [record for record in logs if record["event"] == "cannot restore"]
     assert (told["set"], told["sequence"], told["file"]) == ("set", 2, "artefacts/1-2.noisy")
-    desk.delivery._rota.turn = lambda releases: set()  # type: ignore[method-assign]
+    desk.delivery._rotation.next_chunks = lambda releases: set()  # type: ignore[method-assign]
     desk.delivery.reconcile()
     assert desk.delivery.damaged == 1
     desk.delivery.reconcile("another")
@@ -236,11 +236,11 @@ def test_an_outage_of_a_part_does_not_stop_the_others() -> None:
     with outage.of("c"):
         done.append("c")
     with pytest.raises(Unavailable):
-        outage.tell()
+        outage.raise_kept()
     with pytest.raises(Unavailable), outage.of("d"):
         raise Unavailable("Redis: away")
     assert done == ["c"]
-    Outage().tell()
+    Outage().raise_kept()
 
 
 # Releases that only Redis still knows

@@ -117,7 +117,7 @@ def lost_folder(rolled_back: Desk, tmp_path: Path) -> Iterator[Desk]:
     desk.close()
 
 
-def test_a_lost_folder_is_charged_from_the_anchor_whoever_signed(lost_folder: Desk) -> None:
+def test_a_lost_folder_is_charged_from_the_anchor_with_any_key(lost_folder: Desk) -> None:
     """The anchor knows the sums of all that Redis shows; without them charged nothing goes on, with them all does."""
     desk = lost_folder
     with pytest.raises(StateRolledBack) as refused:
@@ -226,7 +226,7 @@ def test_one_charge_behind_is_a_crash_and_no_warning(rolled_back: Desk, capsys: 
 
 
 def test_what_a_retired_key_signed_still_counts(tmp_path: Path) -> None:
-    """Redis shows a release of before the rotation: without loss it is no stranger's, and with a loss it is a witness."""
+    """Redis shows a release of before the rotation: without loss it is the service's own, and with a loss it is a witness."""
     signer = SigningKeys(tmp_path, StoppedClock(), may_make=True)
     desk = Desk(tmp_path, MemoryAnchor(), MemoryStore(tmp_path / LEDGER_NAME), signer)
     desk.create(budget=5, calibration=Calibration.EXACT)

@@ -236,7 +236,7 @@ def test_finish_waits_for_a_compaction_only_at_64_runs(desk: Desk, monkeypatch: 
 
 @pytest.mark.parametrize("operation", [Operation.REMOVE, Operation.REPLACE])
 def test_removed_digests_leave_the_disk_after_a_publish(desk: Desk, tmp_path: Path, operation: Operation) -> None:
-    """And the checksums of uploads, which tell a single element to whoever can guess it; their ids are still known."""
+    """And the checksums of uploads: one of a single element confirms a guess of that element. Ids are still known."""
     removed = 0x1122334455667788
     traces = [send(desk, "a", Operation.ADD, [5, removed]), send(desk, "b", Operation.ADD, [removed])]
     send(desk, "r", operation, [removed] if operation is Operation.REMOVE else [5])

@@ -283,7 +283,7 @@ def test_a_caller_who_goes_away_frees_its_thread(tmp_path: Path) -> None:
 
 
 def test_only_the_first_end_counts() -> None:
-    """Whoever comes second finds the call over."""
+    """The second one finds the call over."""
 
     class Context:
         codes: list[object] = []  # noqa: RUF012

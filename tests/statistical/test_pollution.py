@@ -38,11 +38,11 @@ def polluting(parameters: FilterParameters) -> list[bytes]:
 
 
 def false_positive_rate(parameters: FilterParameters, elements: list[bytes], key: bytes | None) -> float:
-    """Of strangers, at the raw vector of these elements."""
+    """Of other elements, at the raw vector of these elements."""
     vector = np.zeros(BITS // 8, dtype=np.uint8)
     vectors.insert(vector, BITS, HASHES, digests(elements, parameters.scheme, parameters.seed, key))
-    strangers = [secrets.token_bytes(16) for _ in range(QUERIES)]
-    hashed = digests(strangers, parameters.scheme, parameters.seed, key)
+    others = [secrets.token_bytes(16) for _ in range(QUERIES)]
+    hashed = digests(others, parameters.scheme, parameters.seed, key)
     distinct, ones = np.divmod(vectors.read(BITS, HASHES, MemoryVector(vector), hashed), HASHES + 1)
     return float(np.mean(ones == distinct))
 

@@ -1,6 +1,6 @@
 """The time of checking a token does not tell how near a wrong one comes (S9).
 
-Interleaved calls in random order, the slowest tenth left out, whoever interrupted them; Welch's t of two kinds of wrong token.
+Interleaved calls in random order, without the slowest tenth, which something interrupted; Welch's t of two kinds of wrong token.
 Noise of the machine exceeds the limit once in 150 000 tries; a difference that belongs to the token is there in every try. So a
 run fails by chance less than once in 10^15, and a comparison that stops at the first wrong digit fails it always: the last
 test shows that.

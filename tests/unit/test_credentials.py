@@ -78,7 +78,7 @@ def test_every_failure_is_the_same_answer(tmp_path: Path) -> None:
 
 
 def test_failures_are_limited_by_address_and_a_right_token_is_not(tmp_path: Path) -> None:
-    """Ten thousand guesses: twenty are answered, the others told to wait; whoever shares the address and has a right token
+    """Ten thousand guesses: twenty are answered, the others have to wait; a caller of the same address with a right token
     comes in all the same, and other addresses are not touched."""
     token = new_token(tmp_path, "reader", name="me")
     known = credentials(tmp_path)

@@ -45,8 +45,8 @@ def test_score_is_the_log_likelihood_ratio() -> None:
     for distinct in range(5):
         for ones in range(distinct + 1):
             member = 0.8**ones * 0.2 ** (distinct - ones)
-            stranger = 0.35**ones * 0.65 ** (distinct - ones)
-            assert table[distinct, ones] == pytest.approx(math.log(member / stranger), abs=1e-13)
+            non_member = 0.35**ones * 0.65 ** (distinct - ones)
+            assert table[distinct, ones] == pytest.approx(math.log(member / non_member), abs=1e-13)
 
 
 @given(hash_counts, flips, fractions)

@@ -25,7 +25,7 @@ def test_the_newest_takes_the_place_of_the_oldest_of_its_address() -> None:
     assert not places._held
 
 
-def test_a_crowd_costs_nobody_else_a_place() -> None:
+def test_many_requests_from_one_address_cost_others_no_slot() -> None:
     """However many come from wherever: who holds fewer than another loses none to them."""
     places, displaced = EvictingSlots(12, 6), list[str]()
     with ExitStack() as stack:

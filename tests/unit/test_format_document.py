@@ -30,7 +30,7 @@ DOCUMENT = (ROOT / "docs" / "format.md").read_text()
 PUBLIC = SIGNER.public_key().public_bytes_raw()
 KEY = b"a secret of sixteen bytes or more"
 MEMBERS = [f"Member{number}@Example.ORG" for number in range(300)]
-STRANGERS = [f"Stranger{number}@Example.ORG" for number in range(300)]
+OTHERS = [f"Other{number}@Example.ORG" for number in range(300)]
 SHAPES = {
     "mmh3": FilterParameters(1003, 3, seed=5),
     "blake2b": FilterParameters(4096, 1, HashScheme.BLAKE2B, 1 << 31, key_check(KEY)),
@@ -55,7 +55,7 @@ def test_the_documents_reader_answers_as_the_library(kind: str, profile: Normali
     key = KEY if shape.scheme is HashScheme.BLAKE2B else None
     file = release_bytes(MEMBERS, shape, 6.0, normalization=profile, key=key)
     view, read = veilset.open(file, key=key), read_generation(file, PUBLIC)
-    asked = MEMBERS + STRANGERS
+    asked = MEMBERS + OTHERS
     answers = [answer for element in asked if (answer := read.ask(element, key or b""))]
     assert [answer.member for answer in answers] == view.contains_many(asked).tolist()
     assert [answer.score for answer in answers] == pytest.approx(view.scores(asked).tolist(), rel=1e-12, abs=1e-12)
@@ -66,7 +66,7 @@ def test_the_documents_reader_reads_linear_releases(capacity: int) -> None:
     """Sections, columns filled up to words, and a vector of several chunks included."""
     file = release_bytes(MEMBERS, SHAPES["mmh3"], 3.0, encoding=linear_parameters(capacity, 3.0))
     view, read = veilset.open(file), read_generation(file, PUBLIC)
-    asked = MEMBERS + STRANGERS
+    asked = MEMBERS + OTHERS
     answers = [answer for element in asked if (answer := read.ask(element))]
     assert [answer.member for answer in answers] == view.contains_many(asked).tolist()
     assert [answer.score for answer in answers] == pytest.approx(view.scores(asked).tolist(), rel=1e-12, abs=1e-12)
@@ -77,7 +77,7 @@ def test_the_documents_reader_reads_generations(encoding: str) -> None:
     """Three increments, each with a vector of removed elements: any yes counts, unless it was removed."""
     file = b"".join(generation(encoding, MEMBERS))
     view, read = veilset.open(file), read_generation(file, PUBLIC)
-    asked = MEMBERS + STRANGERS
+    asked = MEMBERS + OTHERS
     answers = [answer for element in asked if (answer := read.ask(element))]
     assert [answer.member for answer in answers] == view.contains_many(asked).tolist()
     assert [answer.score for answer in answers] == pytest.approx(view.scores(asked).tolist(), rel=1e-9, abs=1e-9)

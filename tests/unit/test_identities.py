@@ -33,14 +33,14 @@ def test_the_first_name_that_is_known_counts() -> None:
     ops = find_identity(identities, {"x509_common_name": [b"ops"]})
     assert ops is not None
     assert ops.roles == {Role.ADMIN, Role.READER}
-    for stranger in (
+    for unknown in (
         {},
         {"peer_dns": [b"ops"]},
         {"x509_common_name": [b"spiffe://example.org/crm"]},
         {"x509_common_name": [b"OPS", b"ops ", b"\xff"]},
         {"x509_subject_alternative_name": [b"ops"]},
     ):
-        assert find_identity(identities, stranger) is None
+        assert find_identity(identities, unknown) is None
 
 
 def test_an_empty_file_is_one_that_knows_nobody() -> None:
@@ -92,5 +92,5 @@ def test_an_address_is_one_host(peer: str, address: str) -> None:
 
 
 def test_a_connection_does_not_show_its_token() -> None:
-    """Not even to whoever prints it."""
+    """Not even in its printed form."""
     assert "vst_" not in repr(Connection("ipv4:1.2.3.4:5", True, {}, ("Bearer vst_1",)))

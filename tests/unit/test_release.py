@@ -151,7 +151,7 @@ def test_hostile_counts_are_rejected(field: str, value: object) -> None:
     assert caught.value.details["check"] == "count"
 
 
-def test_a_crowd_of_signatures_is_refused_before_any_is_checked() -> None:
+def test_too_many_signatures_are_refused_before_any_is_checked() -> None:
     signed = release_pb2.SignedHeader.FromString(sign_header(HEADER, [KEY]))
     signed.signatures.extend([signed.signatures[0]] * MAX_SIGNATURES)
     with pytest.raises(ReleaseRejected, match="more than"):
@@ -174,10 +174,10 @@ def test_manifest_opens_with_any_pinned_signer() -> None:
     assert open_manifest(manifest) == HEADER
 
 
-def test_a_stranger_signature_is_refused_where_a_key_is_pinned() -> None:
-    stranger = Ed25519PrivateKey.generate()
+def test_a_foreign_signature_is_refused_where_a_key_is_pinned() -> None:
+    foreign = Ed25519PrivateKey.generate()
     with pytest.raises(ReleaseRejected, match="pinned"):
-        open_manifest(sign_header(HEADER, [stranger]), [KEY.public_key().public_bytes_raw()])
+        open_manifest(sign_header(HEADER, [foreign]), [KEY.public_key().public_bytes_raw()])
 
 
 def test_every_flipped_byte_of_a_manifest_is_refused() -> None:
@@ -195,7 +195,7 @@ def test_every_flipped_byte_of_a_manifest_is_refused() -> None:
 
 
 def test_only_valid_signers_are_named() -> None:
-    """A manifest may carry signatures that are none: whoever shows who signed names the valid ones only."""
+    """A manifest may carry signatures that are none: what lists the signers names the valid ones only."""
     other = Ed25519PrivateKey.generate()
     keys = [key.public_key().public_bytes_raw() for key in (KEY, other)]
     assert list(valid_signers(sign_header(HEADER, [KEY, other]))) == keys

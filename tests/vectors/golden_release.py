@@ -54,7 +54,7 @@ class Setting:
     changed_bits: int
     epsilon0: float
     members: tuple[str, ...]
-    strangers: tuple[str, ...]
+    others: tuple[str, ...]
     key: bytes = b""
     shared_seed: bool = False
     signers: int = 1
@@ -88,7 +88,7 @@ PLAIN = Setting(
     changed_bits=3,
     epsilon0=3.0,
     members=tuple(f" Member {number:02} Straße" for number in range(40)),
-    strangers=tuple(f"stranger {number:02}" for number in range(20)),
+    others=tuple(f"stranger {number:02}" for number in range(20)),
 )
 KEYED = Setting(
     name="golden-keyed",
@@ -106,7 +106,7 @@ KEYED = Setting(
     changed_bits=8,
     epsilon0=2.0,
     members=("Alice@Example.com", "bob@bücher.example"),
-    strangers=tuple(f"user{number}@example.com" for number in range(20)),
+    others=tuple(f"user{number}@example.com" for number in range(20)),
     key=KEY,
     shared_seed=True,
     signers=2,
@@ -130,7 +130,7 @@ LINEAR = Setting(
     changed_bits=0,
     epsilon0=0.0,
     members=tuple(f"Mitglied {number:03}" for number in range(60)),
-    strangers=tuple(f"jemand {number:02}" for number in range(30)),
+    others=tuple(f"jemand {number:02}" for number in range(30)),
     columns=200,  # no multiple of 64
     planes=3,
 )
@@ -145,9 +145,7 @@ def generation(base: Setting, increment: Setting, removed: Setting) -> list[Sett
         tombstones = replace(removed, members=elements, salt=b"removed %d" % number)
         sequence = base.sequence + (0, 1, 3)[number]  # sequence base + 2 was lost
         parts.append(
-            replace(
-                increment, sequence=sequence, members=members, strangers=(), salt=b"%d" % number, removed=tombstones
-            )
+            replace(increment, sequence=sequence, members=members, others=(), salt=b"%d" % number, removed=tombstones)
         )
     return parts
 
@@ -374,14 +372,14 @@ def fields_told(setting: Setting, earlier: Sequence[tuple[int, bytes]]) -> dict[
 
 
 def answers(parts: Sequence[Setting], file: bytes) -> list[dict[str, Any]]:
-    """Of the members and of strangers: where they are in the base's vector, what stands there, and what all releases mean.
+    """Of the members and of others: where they are in the base's vector, what stands there, and what all releases mean.
 
     vectors: in a generation, the answers of each vector alone: those of the releases, then those of removed elements.
     """
     read = read_generation(file, public_key(SIGNERS[0]))
     vectors = [part.main for part in read.parts] + [part.tombstones for part in read.parts if part.tombstones]
     found = []
-    for text in (text for setting in parts for text in (*setting.members, *setting.strangers)):
+    for text in (text for setting in parts for text in (*setting.members, *setting.others)):
         answer = read.ask(text, parts[0].key)
         assert answer is not None
         alone = {"vectors": [_alone(vector, parts[0], text) for vector in vectors]} if len(vectors) > 1 else {}

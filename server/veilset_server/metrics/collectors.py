@@ -177,6 +177,6 @@ def _sets(shown: list[StoredSet], newest: dict[str, StoredRelease]) -> list[Gaug
         delta.add_metric([name, stored.description.account], stored.description.privacy.delta)
         if name in newest:
             sequence.add_metric([name], newest[name].sequence)
-            with suppress(ReleaseRejected):  # damaged, which delivering it will tell
+            with suppress(ReleaseRejected):  # damaged; the delivery reports it
                 created.add_metric([name], open_manifest(newest[name].manifest).created_at_us / 1e6)
     return [epsilon, delta, sequence, created]

@@ -44,8 +44,8 @@ def configure_logs(level: str = "info") -> None:
 
 
 class _LibraryLines(logging.Handler):
-    """Standard library logging: who said something, where, and about what kind of error, but not what. gRPC says something of
-    each packet that it cannot make out, so no more than a few lines a second."""
+    """Standard library logging: which library logged, where, and which kind of error, but not its text. gRPC logs
+    each packet that it cannot parse, so at most a few lines a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def _tell_warning(
 log = structlog.get_logger(__name__)
 
 CHANGING = frozenset({"CreateSet", "DeleteSet", "PublishRelease", "RaiseBudget", "ConfirmLoss", "ReconcileReleases"})
-"""Methods whose calls are always logged when they succeed: who audits wants to know when these happened."""
+"""Methods whose calls are always logged when they succeed: an audit needs to know when these happened."""
 
 CALL_LINES_A_SECOND = 100
 """Of failed calls; lines beyond that are only counted, so that many calls cannot fill the log."""

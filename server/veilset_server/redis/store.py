@@ -64,7 +64,7 @@ class RedisStore:
         """Ask for everything that a delivery of the set will do; nothing is changed.
 
         Redis checks rights, memory and role before it runs a command, or queues it. So a SET that could do nothing (XX and NX)
-        tells of the pointer, and what is queued is then discarded. Raises StoreMisconfigured, Unavailable.
+        shows whether the pointer may be set, and what is queued is then discarded. Raises StoreMisconfigured, Unavailable.
         """
         pointer = keys.latest(set_name)
         with self._telling():
@@ -171,7 +171,7 @@ class RedisStore:
                         raise error.__context__ from None
                     continue
                 return True
-        raise Unavailable("Redis: the pointer changes each time we set it", kind="WATCH")  # or it says so for ever
+        raise Unavailable("Redis: the pointer changes each time we set it", kind="WATCH")  # it would keep failing
 
     def latest(self, set_name: str) -> int:
         """Where the pointer points; 0 for nowhere."""

@@ -27,8 +27,8 @@ BYTES_OF_ONE = 128 << 20
 class RateLimit:
     """Token buckets, one a key: ``burst`` at once, ``per_second`` on the long run. Thread-safe.
 
-    Only the ``MAX_KEYS`` keys used last are remembered. A key that was forgotten starts with a full bucket, so many keys
-    gain nothing that they would not have had one by one. The clock is monotonic: setting the time refills nothing.
+    Only the ``MAX_KEYS`` keys used last are remembered. A key that was forgotten starts with a full bucket: many keys
+    gain nothing by it, since each new key has a full bucket anyway. The clock is monotonic: setting the time refills nothing.
     """
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,7 +111,7 @@ class Allowances:
     @contextmanager
     def message(self, key: str, length: int) -> Iterator[None]:
         """One message of the caller ``key``, from when it came to when it is dealt with. Raises LimitExceeded: the caller, or all
-        together, send faster than that goes; what was acknowledged of an upload stays, and it can be resumed."""
+        together, send faster than messages are handled; what was acknowledged of an upload stays, and it can be resumed."""
         with self._lock:
             held = self._bytes.get(key, 0)
             if held + length > BYTES_OF_ONE:
@@ -134,9 +134,10 @@ class Allowances:
                     self._bytes.pop(key, None)
 
     def public(self, address: str, displace: Callable[[], None]) -> AbstractContextManager[None]:
-        """One call of a method that needs no credentials: a health check. It counts on no one's limits, since strangers must
-        not use up those of callers with credentials. Refusing it costs as much as answering it, and a probe that is refused
-        has the service restarted: so it always begins, and where too many are open the oldest one ends (`EvictingSlots`).
+        """One call of a method that needs no credentials: a health check. It counts on no limit of callers with
+        credentials, who must not lose their share to others. Refusing it costs as much as answering it, and a supervisor
+        restarts a service whose probe is refused: so it always begins, and where too many are open the oldest one ends
+        (`EvictingSlots`).
         """
         return self._public.take(address, displace)
 
@@ -163,9 +164,7 @@ class FairSlots:
         self._held: Counter[str] = Counter()
         self._wanted: Counter[str] = Counter()
         self._waiting: dict[str, deque[threading.Event]] = {}
-        self._served: Counter[str] = (
-            Counter()
-        )  # of those who hold or want a place: the number of the turn they had last
+        self._served: Counter[str] = Counter()  # of those that hold or want a place: when they last got one, as a count
         self._turns = 0
 
     def __len__(self) -> int:

@@ -57,7 +57,7 @@ class CallOver(Exception):
 class Call:
     """One call. ``label`` is its method's name (`label_of`) if that is known, else "other"; ``metadata`` is what the caller sent.
 
-    streams: whether its caller sends messages without a fixed number. set_name: as the caller gave it, so no more than a claim;
+    streams: whether its caller sends messages without a fixed number. set_name: as the caller gave it, not checked;
     None before the first message. key: whose share of the service it takes. code, reason: how it ended; reason is "" unless an
     error of ours ended it. ended: is called once, when it ends, before its caller is answered.
     """
@@ -119,7 +119,9 @@ class Call:
             try:
                 message: bytes | None = next(self.requests, None)
             except grpc.RpcError as error:
-                error.__traceback__ = None  # gRPC keeps the error with the call, and its frames have both: a circle
+                error.__traceback__ = (
+                    None  # gRPC keeps the error with the call, and its frames hold both: a reference cycle
+                )
                 raise CallOver from None
             finally:
                 self.waits_since = None
@@ -212,7 +214,7 @@ class OpenCalls:
 
     def drain(self, seconds: float) -> None:
         """From now on a stream is asked to come back as soon as it waits for its producer; one whose producer keeps sending may
-        go on to its end, for ``seconds`` at most. Either way what it acknowledged stays, and it can be resumed."""
+        continue to its end, for ``seconds`` at most. Either way what it acknowledged stays, and it can be resumed."""
         self.last_call = time.monotonic() + seconds
         self._draining = True
 

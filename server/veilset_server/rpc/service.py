@@ -6,6 +6,8 @@ those at work (`FairSlots`), for which it waits without one.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -17,14 +19,14 @@ from veilset.core.encodings.decoder import Rule
 from veilset.core.encodings.planning import Plan, PlanRequest, evaluate, objective_of
 from veilset.core.params import check_integer, check_name
 from veilset.core.release import wire
-from veilset.errors import NotFound, Unavailable
+from veilset.errors import NotFound, StorageFull, StoreMisconfigured, Unavailable, must_be
 from veilset.v1 import membership_pb2 as pb
 from veilset.v1 import membership_pb2_grpc
 from veilset_server.locks import KeyedLocks
 from veilset_server.principals import Principal
-from veilset_server.records import StoredRelease, StoredSet
+from veilset_server.records import ReleaseState, StoredRelease, StoredSet
 from veilset_server.rpc.allowances import FairSlots, plan_slots
-from veilset_server.rpc.call import current_call
+from veilset_server.rpc.call import Call, current_call
 from veilset_server.rpc.convert import (
     budget_message,
     change_message,
@@ -34,7 +36,6 @@ from veilset_server.rpc.convert import (
     set_message,
     set_request,
 )
-from veilset_server.rpc.releases import MAX_PAGE, MAX_SEQUENCE, PendingReleases, page_size, release_page, sequence_token
 from veilset_server.rpc.upload import UploadCalls
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 from veilset_server.usecases.budgets import Budgets
@@ -225,3 +226,96 @@ def _plan(request: pb.PlanReleaseRequest) -> Plan:
     found = evaluate(family.calibrate(wanted.privacy, dimensions), wanted) if dimensions else family.plan(wanted)
     check_increments(found)
     return found
+
+
+class PendingReleases:
+    """Delivers releases for callers who wait. ``shares``: who attempts a delivery holds a place."""
+
+    def __init__(self, ledger: SqliteLedger, delivery: Delivery, worker: DeliveryWorker, shares: FairSlots) -> None:
+        self._ledger = ledger
+        self._delivery = delivery
+        self._worker = worker
+        self._shares = shares
+        self._turns = KeyedLocks()
+
+    def deliver(self, release: StoredRelease, seconds: float, call: Call) -> StoredRelease:
+        """The release once readers can see it; still pending if Redis did not accept it in time or needs an operator."""
+        if release.state is not ReleaseState.PENDING:
+            return release
+        until = time.monotonic() + seconds
+        try:
+            with self._turns.within(release.set_name, seconds):
+                self._deliver(release, call)
+        except StoreMisconfigured:  # charged all the same; an operator has to act first, so it is not waited for
+            self._worker.wake()
+            return self._look(release)
+        except (
+            Unavailable,
+            StorageFull,
+            TimeoutError,
+        ):  # it is charged, so the answer is the release
+            self._worker.wake()
+        return self._wait(release, until, call)
+
+    def _deliver(self, release: StoredRelease, call: Call) -> None:
+        """A delivery that has begun is waited for, whatever the caller's time."""
+        if (
+            self._look(release).state is ReleaseState.PENDING and not self._delivery.stopping
+        ):  # else another call did it
+            with self._shares.place(call.key):
+                self._delivery.deliver_pending(release.set_name)
+
+    def _wait(self, release: StoredRelease, until: float, call: Call) -> StoredRelease:
+        moved = threading.Event()
+        call.context.add_callback(moved.set)  # its end wakes us too
+        with self._delivery.listening(release.set_name, moved.set):
+            while True:
+                moved.clear()
+                current = self._look(release)
+                left = until - time.monotonic()
+                if current.state is not ReleaseState.PENDING or self._delivery.stopping or left <= 0 or call.is_over:
+                    return current
+                moved.wait(left)
+
+    def _look(self, release: StoredRelease) -> StoredRelease:
+        return self._ledger.get_release(release.set_name, release.sequence)
+
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+MAX_SEQUENCE = 1 << 62
+MOST_BYTES = 3 << 20
+"""Of manifests in one answer, unless the first one alone has more: gRPC clients take 4 MiB if nothing else is said."""
+
+_AT_A_TIME = 8
+
+
+def page_size(asked: int) -> int:
+    """0 is the default. Raises InvalidInput."""
+    return check_integer("page_size", asked or DEFAULT_PAGE, 1, MAX_PAGE)
+
+
+def sequence_token(token: str) -> int:
+    """The sequence below which the page starts; 0 from the newest. Raises InvalidInput."""
+    if token and not (token.isascii() and token.isdigit() and len(token) <= len(str(MAX_SEQUENCE))):
+        raise must_be("page_token", "the next_page_token of the page before, or empty")
+    return min(int(token or 0), MAX_SEQUENCE)
+
+
+def release_page(
+    ledger: SqliteLedger, set_name: str, below: int, size: int, most_bytes: int = MOST_BYTES
+) -> tuple[list[StoredRelease], str]:
+    """Up to ``size`` releases, newest first, and the token of the next page, empty behind the last.
+
+    A manifest has 34 bytes for each MiB of its vector, so fewer fit where vectors are long.
+    """
+    found: list[StoredRelease] = []
+    total = 0
+    while more := ledger.list_releases(set_name, below, _AT_A_TIME):
+        for release in more:
+            total += len(release.manifest)
+            if len(found) == size or (found and total > most_bytes):
+                return found, str(found[-1].sequence)
+            found.append(release)
+        below = found[-1].sequence
+    return found, ""

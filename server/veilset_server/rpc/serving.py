@@ -40,8 +40,8 @@ checked again."""
 
 OWN_METHODS = "/veilset."
 MAX_FOREIGN_BYTES = 256
-"""Length of a message of another service's method (health, reflection), which names a service and no more. What such a
-service keeps of a message is out of our hands."""
+"""Length of a message of another service's method (health, reflection), which names a service and no more. Our code
+does not decide what such a service keeps of a message."""
 
 SHORT_BYTES = 1 << 14
 DECODERS = 4
@@ -68,7 +68,7 @@ class InternalError(VeilsetError):
 
 
 class CallObserver:
-    """Is notified of calls, from many threads, and may not wait. If it fails, that is logged and the call goes on."""
+    """Is notified of calls, from many threads, and may not wait. If it fails, that is logged and the call continues."""
 
     def started(self, call: Call) -> None:
         """A call began; its first message was not read yet."""
@@ -124,9 +124,9 @@ class Serving(grpc.ServerInterceptor):
         """Serve one call to its end. Raises nothing."""
         call = self._call(handler, details, context)
         call.requests, call.write = requests, write
-        if not is_inside(context):  # the service's own questions are no calls that anybody made
+        if not is_inside(context):  # the service's own health checks are not observed
             call.ended = self._ended
-            self._tell("started", call)
+            self._notify("started", call)
         try:
             with self._calls.open(call):
                 self._serve(call, handler, details.method)
@@ -151,9 +151,9 @@ class Serving(grpc.ServerInterceptor):
         )
 
     def _ended(self, call: Call) -> None:
-        self._tell("ended", call)
+        self._notify("ended", call)
 
-    def _tell(self, what: str, call: Call) -> None:
+    def _notify(self, what: str, call: Call) -> None:
         for observer in self._observers:
             try:
                 getattr(observer, what)(call)
@@ -212,7 +212,7 @@ class Serving(grpc.ServerInterceptor):
         with closing(responses) if hasattr(responses, "close") else ExitStack():
             for number, response in enumerate(responses):
                 if not number:
-                    self._tell("opened", call)
+                    self._notify("opened", call)
                 call.send(handler.response_serializer(response))
         if call.is_over:  # a watcher of health ends so when its caller is gone
             raise CallOver

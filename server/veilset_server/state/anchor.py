@@ -56,7 +56,7 @@ def open_anchor(path: Path, state: Path) -> Iterator[AnchorFile]:
     """
     try:
         target = path.resolve()
-    except (OSError, RuntimeError):  # the latter before Python 3.13, for links that lead in a circle
+    except (OSError, RuntimeError):  # the latter before Python 3.13, for links in a loop
         raise must_be("anchor", "a path whose links lead to a file", str(path)) from None
     folder = target.parent
     if not folder.is_dir():
@@ -151,7 +151,7 @@ class AnchorFile:
     def raise_to(self, charged: Charged) -> None:
         """Raise all these marks in one write, durably. Raises StorageFull, Unavailable, StateCorrupted (the disk fails).
 
-        They are kept here first: whatever fails to be written, of whichever set, is written by the next one that does not.
+        They are kept here first: what cannot be written now is part of the next write.
         """
         with self._lock:
             self._keep(charged)

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import mmap
 import os
 import resource
 import stat
@@ -60,14 +59,6 @@ def sync_folder(folder: Path) -> None:
         sync_file(descriptor, f"folder {folder.name}")
     finally:
         os.close(descriptor)
-
-
-def sync_mapping(mapping: mmap.mmap, name: str) -> None:
-    """Return once all pages of a shared mapping are on disk."""
-    try:
-        mapping.flush()
-    except OSError as error:
-        end_process(f"msync of {name}", error)
 
 
 def short_of(what: str) -> LimitExceeded:

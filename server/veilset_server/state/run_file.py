@@ -124,7 +124,7 @@ class FoldedRun:
         return damaged_run(self._name, what)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -50,7 +50,7 @@ _READ_DIGESTS = 1 << 17
 class Spool:
     """An open upload's spool. Not to be shared between threads.
 
-    If two are open on one file (a producer came back while its old stream still hung), the first to append goes on and the
+    If two are open on one file (a producer came back while its old stream still hung), the first to append continues and the
     other is refused with OutOfSequence: each append checks, under a lock on the file, that it is as this one left it.
     """
 
@@ -115,7 +115,7 @@ class Spool:
     def append(self, sequence: int, digests: Digests) -> None:
         """Hold the next batch of 1 to `MAX_BATCH` digests, shape (n,).
 
-        Raises OutOfSequence (not sequence + 1, or another stream went on), NotFound (the upload was dropped), StorageFull
+        Raises OutOfSequence (not sequence + 1, or another stream appended), NotFound (the upload was dropped), StorageFull
         (nothing is held then).
         """
         if sequence != self.sequence + 1:
@@ -170,7 +170,7 @@ class Spool:
             sync_file(self._descriptor, self._name)
 
     def close(self) -> None:
-        """Let go of the file; what is held stays."""
+        """Close the file; what is held stays."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

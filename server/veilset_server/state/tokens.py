@@ -51,7 +51,7 @@ class TokenRecord:
         return "expired" if self.expires_at_us is not None and self.expires_at_us <= now_us else "valid"
 
 
-_NOBODY = TokenRecord("", EVERYBODY, bytes(32), 0, 0)
+_UNKNOWN = TokenRecord("", EVERYBODY, bytes(32), 0, 0)
 """What a token of no known id is compared with: 2^-256 is the chance of the hash that fits, and it has expired."""
 
 
@@ -82,7 +82,7 @@ class TokenBook:
         Whatever the text, it is hashed and compared at full length: so the time does not depend on how much of a secret is right.
         """
         match = TOKEN.fullmatch(token)
-        record = self._records.get(match.group(1) if match else "", _NOBODY)
+        record = self._records.get(match.group(1) if match else "", _UNKNOWN)
         right = hmac.compare_digest(token_hash(token), record.sha256)
         return record if right and record.state(now_us) == "valid" else None
 

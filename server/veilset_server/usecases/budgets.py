@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from veilset.core.params import MAX_BUDGET_EPSILON, Adjacency, PrivacyParameters, check_delta, check_epsilon, check_name
 from veilset.core.privacy.budget import charge_delta, charge_of, to_nano_epsilon
-from veilset.core.privacy.counts import CountNoise, calibrate_count, exact_count, integer_noise
+from veilset.core.privacy.counts import CountNoise, calibrate_count, exact_count
 from veilset.core.release.header import NoisyCount
 from veilset.errors import InvalidInput, must_be
 from veilset_server.ports import Clock
@@ -77,11 +77,6 @@ def count_noise(description: SetDescription, purchase: CountPurchase) -> CountNo
         return noise
     # Charged is the decimal that a float stands for; here it has to be at least what the 64-bit grid costs.
     return replace(noise, delta=math.nextafter(noise.delta, 1.0))
-
-
-def noisy_count(digests: int, noise: CountNoise, drawn: int) -> NoisyCount:
-    """``digests`` with noise. drawn: a uniform 64-bit integer."""
-    return counted(digests + integer_noise(noise, drawn), noise)
 
 
 DEFAULT_COUNT_EPSILON = 0.05

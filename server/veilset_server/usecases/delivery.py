@@ -23,7 +23,7 @@ from veilset_server.process import error_places
 from veilset_server.records import ReleaseState, StoredRelease
 from veilset_server.state.artefacts import ArtefactFiles
 from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
-from veilset_server.usecases.restoring import Outage, Reconciled, Restoring, Rota, chunk_count, generation_of
+from veilset_server.usecases.restoring import ChunkRotation, Outage, Reconciled, Restoring, chunk_count, generation_of
 
 CHUNKS_AT_A_TIME = 8
 """Of 1 MiB, that a periodic pass reads back and compares: what it costs does not grow with what is published."""
@@ -51,7 +51,7 @@ class Delivery:
         self._keep = keep
         self._grace_seconds = grace_seconds
         self._restoring = Restoring(artefacts, store)
-        self._rota = Rota(CHUNKS_AT_A_TIME)
+        self._rotation = ChunkRotation(CHUNKS_AT_A_TIME)
         self._damaged: set[tuple[str, int]] = set()
         self._eviction_policy = ""
         self.locks = KeyedLocks()
@@ -70,7 +70,7 @@ class Delivery:
             if set_name in (None, release.set_name) and release.set_name not in outage.sets:
                 with outage.of(release.set_name), self._noting(release.set_name):
                     delivered += self._deliver(release)
-        outage.tell()
+        outage.raise_kept()
         return delivered
 
     @contextmanager
@@ -125,7 +125,7 @@ class Delivery:
 
     def _mark(self, release: StoredRelease, state: ReleaseState) -> None:
         self._ledger.mark_release(release.set_id, release.sequence, state)
-        self._tell(release.set_name)
+        self._notify(release.set_name)
 
     def _retire(self, set_name: str) -> None:
         """Let all but the newest generations go, after a grace in which a reader in mid-download finishes."""
@@ -140,10 +140,10 @@ class Delivery:
             self._artefacts.remove(release.set_id, release.sequence)
 
     @contextmanager
-    def listening(self, set_name: str, tell: Callable[[], object]) -> Iterator[None]:
-        """The block in which ``tell`` is called, in whatever thread, when a release of the set moves on or the service stops
-        (then `stopping` is true). It must not wait."""
-        listener = set_name, tell
+    def listening(self, set_name: str, notify: Callable[[], object]) -> Iterator[None]:
+        """The block in which ``notify`` is called, in any thread, when a release of the set changes its state or the service
+        stops (then `stopping` is true). It must not wait."""
+        listener = set_name, notify
         with self._listening:
             self._listeners.append(listener)
         try:
@@ -152,16 +152,16 @@ class Delivery:
             with self._listening:
                 self._listeners.remove(listener)
 
-    def _tell(self, set_name: str | None = None) -> None:
+    def _notify(self, set_name: str | None = None) -> None:
         with self._listening:
-            for listened_to, tell in self._listeners:
+            for listened_to, notify in self._listeners:
                 if set_name in (None, listened_to):
-                    tell()
+                    notify()
 
     def stop_waiting(self) -> None:
-        """The service stops: anyone who waits is answered now."""
+        """The service stops: callers that wait are answered now."""
         self.stopping = True
-        self._tell()
+        self._notify()
 
     @property
     def damaged(self) -> int:
@@ -177,7 +177,7 @@ class Delivery:
         checked = restored = 0
         outage = Outage()
         with outage.aside():
-            self._store.ping()  # an outage is noticed, and logged by the worker, before anybody publishes
+            self._store.ping()  # an outage is noticed, and logged by the worker, before a publish needs it
         with outage.aside():
             self._warn_of_eviction()
         self._retire_overdue(set_name, outage)
@@ -187,11 +187,11 @@ class Delivery:
         self._forget_damaged_but(set_name, {(release.set_name, release.sequence) for release in releases})
         unrestorable = []
         places = ((header.set_name, header.sequence, len(header.chunk_sha256)) for header in headers)
-        turn = set() if whole else self._rota.turn(places)
+        chosen = set() if whole else self._rotation.next_chunks(places)
         for release, header in zip(releases, headers, strict=True):
             name, sequence = release.set_name, release.sequence
             chunks = range(len(header.chunk_sha256))
-            compare = chunks if whole else [index for index in chunks if (name, sequence, index) in turn]
+            compare = chunks if whole else [index for index in chunks if (name, sequence, index) in chosen]
             try:
                 checked += 1
                 with outage.of(name):
@@ -203,7 +203,7 @@ class Delivery:
                 log.error("cannot restore", set=name, sequence=sequence, reason=error.reason, file=file)  # noqa: TRY400
                 self._damaged.add((name, sequence))
                 unrestorable.append((name, sequence))
-        outage.tell()
+        outage.raise_kept()
         return Reconciled(checked, restored, tuple(unrestorable))
 
     def _forget_damaged_but(self, set_name: str | None, published: Collection[tuple[str, int]]) -> None:
@@ -235,7 +235,7 @@ class Delivery:
             return self._restoring.restore(release, header, compare)
 
     def let_lost_go(self, set_name: str) -> None:
-        """After a confirmed loss: let go of the releases that only the store still knew, but for the one that it points at.
+        """After a confirmed loss: let the releases expire that only the store still knew, but for the one that it points at.
 
         That one was charged and is signed; readers who have seen it would refuse whatever the pointer could be moved back
         to. It goes when the next release takes its place. Raises Unavailable.
@@ -259,7 +259,7 @@ class Delivery:
                 self._store.expire(set_name, sequence, count, self._grace_seconds)
 
     def _stored_chunks(self, set_name: str, sequence: int) -> int | None:
-        """How many chunks the store's own manifest tells; None if there is none, and no reader finds its bits then."""
+        """How many chunks the store's own manifest names; None if there is none, and no reader finds its bits then."""
         with suppress(NotFound, ReleaseRejected):
             return len(open_manifest(self._store.manifest(set_name, sequence)).chunk_sha256)
         return None
@@ -281,9 +281,9 @@ LOOK_SECONDS = 1.0
 
 
 class DeliveryWorker:
-    """A thread that delivers pending releases with capped back-off; reconciles and keeps house once a period.
+    """A thread that delivers pending releases with capped back-off; reconciles, and calls ``housekeeping``, once a period.
 
-    revive: for a store that is the service's own process: starts it again if it has ended, and tells whether it had; then
+    revive: for a store that is the service's own process: starts it again if it has ended, and returns whether it had; then
     all is restored at once. May not raise.
     """
 
@@ -325,7 +325,7 @@ class DeliveryWorker:
                 if self._revive is not None and not self._delivery.stopping and self._revive():
                     next_reconcile = 0.0
                 due = time.monotonic() >= next_reconcile
-                with ExitStack() as always:  # each is tried, whatever keeps the one before; what failed last is told
+                with ExitStack() as always:  # each is tried, whatever keeps the one before; the last error is logged
                     if due:
                         always.callback(self._housekeeping)
                         always.callback(self._delivery.reconcile)  # comes before the one above
@@ -335,12 +335,12 @@ class DeliveryWorker:
                 pause = SHORTEST_PAUSE
                 idle = min(max(0.0, next_reconcile - time.monotonic()), self._longest_idle)
             except VeilsetError as error:
-                lasting = isinstance(error, StoreMisconfigured)  # somebody has to change a setting
+                lasting = isinstance(error, StoreMisconfigured)  # an operator has to change a setting
                 level = log.error if lasting else log.warning
                 level("delivery delayed", reason=error.reason, kind=error.details.get("kind", ""), cause=error.message)
                 idle = LONGEST_PAUSE if lasting else pause
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except Exception as error:  # noqa: BLE001 - the thread must outlive what no one foresaw
+            except Exception as error:  # noqa: BLE001 - the thread must outlive an unforeseen error
                 kind, places = type(error).__name__, error_places(error)
                 log.error("delivery failed", kind=kind, places=places)  # noqa: TRY400 - its text may hold elements
                 idle = pause

@@ -28,7 +28,7 @@ from veilset.core.encodings.planning import (
 )
 from veilset.core.params import MAX_SIZE, PrivacyParameters, check_epsilon, check_integer
 from veilset.core.privacy.budget import charge_of, format_delta
-from veilset.core.privacy.counts import CountNoise, exact_noise
+from veilset.core.privacy.counts import CountNoise, exact_noise, integer_noise
 from veilset.core.release.header import EarlierPart, NoisyCount, ReleaseHeader
 from veilset.core.release.signing import open_manifest
 from veilset.errors import FailedPrecondition, InvalidInput, VeilsetError, must_be
@@ -45,7 +45,6 @@ from veilset_server.usecases.budgets import (
     capacity_noise,
     count_noise,
     counted,
-    noisy_count,
     price,
     sure_capacity,
 )
@@ -294,7 +293,7 @@ class Publishing:
         self._refuse(description, terms.charge if bought is None else terms.charge_after_count)
         count = None
         if terms.counts_first and terms.noise is not None:
-            # From here on nothing is refused for what the count says: a refusal that costs nothing would tell it anew each time.
+            # From here on nothing is refused for what the count says: a free refusal would reveal the number again at each try.
             count = counted(self._buy_count(stored, request_id, terms.noise) if bought is None else bought, terms.noise)
             terms = terms.resized(count, self._max_bits)
         return self._draw(stored, request_id, self._ledger.next_sequence(description.name), terms, count)
@@ -336,7 +335,7 @@ class Publishing:
                 vector = joined(chain(vector, terms.tombstones.encode(removed, stream)))
             self._artefacts.write(stored.set_id, sequence, hashed(vector), terms.vector_bytes)
             if terms.noise is not None and count is None:
-                count = noisy_count(held, terms.noise, drawn)
+                count = counted(held + integer_noise(terms.noise, drawn), terms.noise)
             return self._charge(stored, request_id, sequence, terms, tuple(chunk_sha256), count, generation)
 
     @contextmanager

@@ -100,21 +100,21 @@ class Restoring:
             self._store.restore(release.set_name, release.sequence, MANIFEST, release.manifest)
 
 
-class Rota:
-    """Whose turn it is to be compared by content: a few chunks each time, all of them in the end."""
+class ChunkRotation:
+    """Which chunks a pass compares by content: a few each time, all of them in the end."""
 
     def __init__(self, chunks_at_a_time: int) -> None:
         self._chunks_at_a_time = chunks_at_a_time
         self._last: Place = ("", 0, 0)
 
-    def turn(self, releases: Iterable[tuple[str, int, int]]) -> set[Place]:
+    def next_chunks(self, releases: Iterable[tuple[str, int, int]]) -> set[Place]:
         """The next chunks of these releases (set, sequence, number of chunks)."""
         places = sorted((name, sequence, index) for name, sequence, count in releases for index in range(count))
         start = bisect_right(places, self._last)
-        turn = (places[start:] + places[:start])[: self._chunks_at_a_time]
-        if turn:
-            self._last = turn[-1]
-        return set(turn)
+        chosen = (places[start:] + places[:start])[: self._chunks_at_a_time]
+        if chosen:
+            self._last = chosen[-1]
+        return set(chosen)
 
 
 _REFUSALS = ("NoPermissionError", "UnknownCommand")
@@ -122,7 +122,7 @@ _REFUSALS = ("NoPermissionError", "UnknownCommand")
 
 
 class Outage:
-    """Lets a pass go on where a part of the store is away (a cluster's node), but not through a time-out for each key; and
+    """Lets a pass continue where a part of the store is away (a cluster's node), but not through a time-out for each key; and
     where one command or one set's keys are refused."""
 
     MOST = 3
@@ -154,7 +154,7 @@ class Outage:
                 raise
             self._error = error
 
-    def tell(self) -> None:
+    def raise_kept(self) -> None:
         """Raise what was kept."""
         if self._error is not None:
             raise self._error

@@ -97,7 +97,7 @@ class RollbackGuard:
         account = self._ledger.get_account(account_name)
         sequence = max(mark.sequence for mark in marks)
         known = self._ledger.next_sequence(set_name) - 1
-        # The anchor's sums cover all up to its sequence; the sums in a header do not tell what others charged since.
+        # The anchor's sums cover all up to its sequence; a header's sums do not hold what other sets charged since.
         least = _price_above(newest, max(known, anchored.sequence))
         nano = max(least.nano_epsilon, max(mark.nano_epsilon for mark in marks) - account.spent_nano_epsilon)
         delta = max(least.delta, max(mark.delta for mark in marks) - account.spent_delta)
@@ -110,7 +110,7 @@ class RollbackGuard:
         """What Redis shows: the newest header, which this service must have signed.
 
         anchored: up to which sequence the anchor remembers sums. Of a release up to there, whose key is lost with the state
-        folder, nothing has to be believed: the anchor's sums were written after its charge.
+        folder, nothing has to be taken from Redis: the anchor's sums were written after its charge.
         """
         sequence = self._store.latest(set_name)
         if not sequence:
@@ -130,7 +130,7 @@ class RollbackGuard:
             ) from None
 
     def catch_up(self, accounts: Mapping[str, str]) -> None:
-        """At the start: tell where the anchor and the ledger differ, and bring the anchor up to all that was ever charged.
+        """At the start: log where the anchor and the ledger differ, and bring the anchor up to all that was ever charged.
 
         accounts: the account of each set that there is. What the anchor lacks may be of deleted sets; a later loss of the
         state folder would forget it. So it takes on every name, in one write, which shows too that it can be written. Raises
@@ -138,8 +138,8 @@ class RollbackGuard:
         publishing.
         """
         held, known = self._anchor.charged(), self._ledger.charged()
-        _tell_what_the_ledger_lacks(held, known, accounts)
-        _tell_what_the_anchor_lacks(held, known, missing=self._anchor.missing)
+        _log_what_the_ledger_lacks(held, known, accounts)
+        _log_what_the_anchor_lacks(held, known, missing=self._anchor.missing)
         try:
             self._anchor.raise_to(known)
         except StorageFull as error:
@@ -164,8 +164,8 @@ class RollbackGuard:
     def record(self, set_name: str, sequence: int, account: Account) -> None:
         """Remember outside the state folder what the ledger has just committed.
 
-        A mark that cannot be written is only logged: the charge stands, so its release has to be told; were it reported
-        as a failure, each try anew would be charged anew. The next publish, which needs the anchor, or the next start covers
+        A mark that cannot be written is only logged: the charge stands, so its release has to be returned; were it reported
+        as a failure, each retry would be charged again. The next publish, which needs the anchor, or the next start covers
         it.
         """
         try:
@@ -180,7 +180,7 @@ class RollbackGuard:
         self._anchor.raise_to(Charged({}, {}, {set_name: operations}))
 
     def confirm(self, set_name: str, epsilon: float, delta: float, reason: str) -> Account:
-        """Charge an operator's statement of what was lost, at least what is known, and let publishing go on.
+        """Charge an operator's statement of what was lost, at least what is known, and let publishing continue.
 
         Raises NotFound, InvalidInput (less than what is known), FailedPrecondition (nothing was lost), BudgetExceeded
         (raise the budget first).
@@ -211,7 +211,7 @@ def _mark_of(header: ReleaseHeader | None) -> Mark:
 
 def _price_above(header: ReleaseHeader | None, sequence: int) -> Charge:
     """What the set's releases above ``sequence`` have cost, if all cost what the newest did. Its count is added; whether
-    those between had one no one knows."""
+    those between had one is not known."""
     unknown = 0 if header is None else max(0, header.sequence - sequence)
     if header is None or not unknown:
         return Charge(0, Fraction(0))
@@ -221,7 +221,7 @@ def _price_above(header: ReleaseHeader | None, sequence: int) -> Charge:
     return Charge(before * nano_epsilon + newest_nano_epsilon, before * delta + newest_delta)
 
 
-def _tell_what_the_ledger_lacks(held: Charged, known: Charged, accounts: Mapping[str, str]) -> None:
+def _log_what_the_ledger_lacks(held: Charged, known: Charged, accounts: Mapping[str, str]) -> None:
     """Sets of which the anchor knows more, and those whose account has spent more by it than by the ledger."""
     ahead = set()
     for name, (nano_epsilon, delta) in held.accounts.items():
@@ -240,7 +240,7 @@ def _tell_what_the_ledger_lacks(held: Charged, known: Charged, accounts: Mapping
             )
 
 
-def _tell_what_the_anchor_lacks(held: Charged, known: Charged, *, missing: bool) -> None:
+def _log_what_the_anchor_lacks(held: Charged, known: Charged, *, missing: bool) -> None:
     """One charge is what a crash leaves between its commit and its mark; more is an anchor of another age, or none."""
     behind = [sequence - held.sequences.get(name, 0) for name, sequence in known.sequences.items()]
     releases = sum(count for count in behind if count > 0)
@@ -251,7 +251,7 @@ def _tell_what_the_anchor_lacks(held: Charged, known: Charged, *, missing: bool)
 
 
 def _shown(error: VeilsetError) -> dict[str, str]:
-    """What the log tells of an anchor that cannot be written: which file, and why."""
+    """What the log says of an anchor that cannot be written: which file, and why."""
     return {"file": str(error.details.get("file", "")), "reason": error.reason}
 
 

@@ -119,7 +119,7 @@ class SetLimits:
 
 
 class Sets:
-    """Creates and deletes sets. ``set_locks``: no one publishes a set while it is deleted."""
+    """Creates and deletes sets. ``set_locks``: a set is not published while it is deleted."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Sets:
         self._limits = limits
 
     def plan(self, request: SetRequest) -> Plan:
-        """The encoding that the set would have, with the rates to expect. May search for seconds; waits for no one.
+        """The encoding that the set would have, with the rates to expect. May search for seconds; takes no lock.
 
         Raises InvalidInput, PoorUtility (unless allowed), LimitExceeded.
         """
@@ -216,10 +216,10 @@ class Sets:
         return plan_once(family, within(wanted, self._limits.max_bits))
 
     def _refuse_smaller_account(self, request: SetRequest) -> None:
-        """An account that is there keeps its budget; asking for more than it has is a mistake to be told at once."""
+        """An existing account keeps its budget, so a request for more than it has is refused."""
         with suppress(NotFound):
             self._ledger.get_set(request.name)
-            return  # the ledger says that it exists already
+            return  # the ledger refuses a name that exists
         name = request.account_name
         try:
             account = self._ledger.get_account(name)
@@ -243,8 +243,8 @@ class Sets:
         stored = self._ledger.get_set(check_name("name", name))
         self._guard.check(name, stored.description.account)  # under no lock: Redis may hang
         with self._set_locks[stored.set_id]:
-            releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)  # no one can add to them any more
-            with self._delivery.locks[name]:  # no one delivers its releases, or makes a set of that name, meanwhile
+            releases = self._ledger.list_releases(name, 0, MAX_SEQUENCE)  # under the lock none is added
+            with self._delivery.locks[name]:  # meanwhile none of its releases is delivered
                 self._ledger.get_set_by_id(stored.set_id)  # another may have deleted it, and a new one bear its name
                 self._delivery.forget(name, releases)
                 self._ledger.delete_set(name)

@@ -90,7 +90,7 @@ class UploadSession:
         return self._spool
 
     def close(self) -> None:
-        """Let go of the spool; what is held stays for a resume."""
+        """Close the spool; what is held stays for a resume."""
         with self._lock:
             if self._spool is not None:
                 self._spool.close()

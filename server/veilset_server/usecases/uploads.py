@@ -125,7 +125,7 @@ class Uploads:
         return found == upload
 
     def close(self, session: UploadSession) -> None:
-        """The stream ended, in whatever way; what is held stays for a resume."""
+        """The stream ended, for any reason; what is held stays for a resume."""
         with self._guard:
             if self._holds(session):
                 del self._sessions[_key(session.upload)]
@@ -266,7 +266,9 @@ class _Waiting:
 
 
 class SmallUploads:
-    """Commits small uploads in groups: anyone who finds no commit under way makes the next one, for all who wait. Thread-safe."""
+    """Commits small uploads in groups: a caller that finds no commit under way makes the next one, for all that wait.
+
+    Thread-safe."""
 
     def __init__(self, ledger: SqliteLedger, compactor: Compactor) -> None:
         self._ledger = ledger

@@ -20,7 +20,7 @@ LIMIT, TRIES = 4.5, 3
 
 
 def timing(mechanism: Mechanism, epsilon: float = 1.0) -> Verdict:
-    """Calls with either content in random order; the slowest tenth, whoever interrupted them, is left out.
+    """Calls with either content in random order; the slowest tenth, which something else interrupted, is left out.
 
     A score is Welch's t. Noise of the machine exceeds the limit once in 150 000 tries; a difference that belongs to the
     content is there in every try.

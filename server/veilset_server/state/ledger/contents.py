@@ -1,7 +1,7 @@
 """What sets hold, in the ledger: runs in order of finish, small uploads, files that are to go. Functions on a transaction.
 
 A set's ``serial`` numbers its spools and what is finished, in one sequence. ``operations`` counts its finished removals and
-replacements; the anchor remembers it, so it goes on where a deleted set of the same name stopped.
+replacements; the anchor remembers it, so it continues where a deleted set of the same name stopped.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _day(transaction: sqlite3.Connection, set_id: int, now_us: int) -> int:
 
 
 def drop_before(transaction: sqlite3.Connection, set_id: int, day: int) -> None:
-    """Let go of what was finished before a day."""
+    """Remove what was finished before a day."""
     transaction.execute(
         "INSERT OR IGNORE INTO leftovers SELECT file FROM runs WHERE set_id = ? AND day < ?", (set_id, day)
     )
@@ -112,7 +112,7 @@ def _kept(operation: Operation) -> Operation:
 
 
 def clear(transaction: sqlite3.Connection, set_id: int) -> None:
-    """Let go of everything that the set holds."""
+    """Remove everything that the set holds."""
     transaction.execute("INSERT OR IGNORE INTO leftovers SELECT file FROM runs WHERE set_id = ?", (set_id,))
     transaction.execute("DELETE FROM runs WHERE set_id = ?", (set_id,))
     transaction.execute("DELETE FROM small_uploads WHERE set_id = ?", (set_id,))
@@ -184,7 +184,7 @@ def read_leftovers(transaction: sqlite3.Connection) -> list[str]:
 
 
 def forget_leftovers(transaction: sqlite3.Connection, files: Sequence[str]) -> None:
-    """They are gone, or in use."""
+    """Forget that these files are to go: they are gone, or in use."""
     transaction.executemany("DELETE FROM leftovers WHERE file = ?", [(file,) for file in files])
 
 

@@ -82,7 +82,7 @@ class LedgerFile:
                 )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._connection.close()
 

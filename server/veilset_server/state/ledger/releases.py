@@ -60,7 +60,7 @@ def charge_release(
     if release.sequence > expected_sequence:
         raise FailedPrecondition(f"release: the next sequence is {expected_sequence}", field="sequence")
     account = read_account(transaction, account_name)
-    check_fits(account, charge)  # first: where nothing is left, making the header anew is no use
+    check_fits(account, charge)  # first: where nothing is left, another header would not help
     if account.spent_nano_epsilon != expected_spent:
         raise FailedPrecondition("account: another charge came between; make the header anew", field="account")
     entry = ChargeEntry(

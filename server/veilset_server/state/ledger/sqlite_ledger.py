@@ -104,7 +104,7 @@ class SqliteLedger:
         return cls(path, ledger_id, clock)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> SqliteLedger:
@@ -114,7 +114,7 @@ class SqliteLedger:
         self.close()
 
     def bind_anchor(self, found: str) -> str:
-        """The id of this ledger's anchor; a ledger that has none yet takes ``found`` as its anchor's for good."""
+        """The id of this ledger's anchor; a ledger that has none yet keeps ``found`` as its anchor's."""
         with self.transaction() as transaction:
             transaction.execute("UPDATE ledger SET anchor_id = ? WHERE anchor_id = ''", (found,))
             return str(transaction.execute("SELECT anchor_id FROM ledger").fetchone()[0])
@@ -256,7 +256,7 @@ class SqliteLedger:
             return bool(ledger_sets.read_set_by_id(transaction, set_id).description.expire_days)
 
     def drop_expired(self, set_id: int) -> None:
-        """Let go of what has expired. Raises NotFound."""
+        """Remove what has expired. Raises NotFound."""
         with self.transaction() as transaction:
             if first := self._first_day(transaction, set_id):
                 ledger_contents.drop_before(transaction, set_id, first)
@@ -321,7 +321,7 @@ class SqliteLedger:
     ) -> Account:
         """Charge what releases cost that this ledger does not know, since an older copy took its place.
 
-        last_sequence: the highest sequence that was seen; later releases go on above it. charge: all that the account
+        last_sequence: the highest sequence that was seen; later releases continue above it. charge: all that the account
         lost. reason: 1 to 500 characters, for the audit. Raises InvalidInput, NotFound, AlreadyExists (that sequence is
         known), BudgetExceeded (raise the budget first). operations: how many removals and replacements were seen; later
         ones count on above it.

@@ -139,7 +139,7 @@ def _listed(known: dict[int, Upload], parts: Sequence[UploadPart]) -> list[RunFi
 
 
 def parts_checksum(parts: Sequence[UploadPart]) -> bytes:
-    """XXH3-128 of a list of parts, in whatever order."""
+    """XXH3-128 of a list of parts, in any order."""
     listed = sorted((part.part, part.count, part.checksum) for part in parts)
     return xxhash.xxh3_128_digest(b"".join(b"%d:%d:%b" % row for row in listed))
 
@@ -186,7 +186,7 @@ def remember_finished(transaction: sqlite3.Connection, upload: Upload, count: in
 
 
 def forget_checksums(transaction: sqlite3.Connection, set_id: int, after: str) -> str | None:
-    """Forget what the set's finished uploads held: the checksum of a short one tells its elements to anyone who guesses them.
+    """Forget what the set's finished uploads held: the checksum of a short one confirms a guess of its elements.
 
     At most 1000 uploads, of ids above ``after``; returns the last one's id, None after the last of all.
     """

@@ -53,7 +53,7 @@ def verify_ledger(transaction: sqlite3.Connection, path: Path, ledger_id: str) -
     """Raises StateCorrupted naming the file and what is wrong. Reads all of it: about 10 µs a row."""
     _check_pages(transaction, path)
     if read_ledger_id(transaction) != ledger_id:
-        raise _wrong(path, "it belongs to another state folder, as format.json tells it")
+        raise _wrong(path, "format.json shows that it belongs to another state folder")
     sums: defaultdict[str, _Sum] = defaultdict(_Sum)
     for row in _chained(transaction, path, "budgets", BUDGET_COLUMNS, ledger_id):
         account = sums[row["account"]]

@@ -1,4 +1,4 @@
-"""What callers without credentials can take of a service that asks for them: a health check, and nothing from anybody."""
+"""What callers without credentials can take of a service that asks for them: a health check, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNAUTHENTICATED, INVALID_ARGUMENT, RESOURCE_EXHAUSTED = "16", "3", "8"
 CANCELLED = "1"
 """What gRPC says of a call that was displaced before it was begun."""
 FOREIGN = [method for method in served_methods() if not method.startswith("/veilset.") and method != HEALTH]
-CROWD = [f"127.0.0.{number}" for number in range(2, 7)]
+ADDRESSES = [f"127.0.0.{number}" for number in range(2, 7)]
 
 Starts = Callable[..., ServiceProcess]
 
@@ -44,7 +44,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """One service for all."""
-    state = tmp_path_factory.mktemp("strangers") / "state"
+    state = tmp_path_factory.mktemp("unauthenticated") / "state"
     token = new_token(state, "admin")
     with running(ServiceProcess(state, ["--max-calls", str(CALLS), "--failed-attempts-per-minute", "1000"])) as service:
         yield Scene(service, token)
@@ -82,15 +82,15 @@ def test_long_messages_of_health_and_reflection(scene: Scene, method: str, lengt
     assert status(scene, method, framed(message), scene.token) == INVALID_ARGUMENT
 
 
-def test_what_strangers_send_is_not_kept(scene: Scene) -> None:
+def test_what_callers_without_credentials_send_is_not_kept(scene: Scene) -> None:
     """Whole and half messages of the length that gRPC allows, many at a time: answered without being read."""
     process = psutil.Process(scene.service.pid)
     before = process.memory_info().rss
     long = framed(b"", 2 << 20) + bytes((2 << 20) - 1)
     with ExitStack() as stack:
-        crowd = [stack.enter_context(HostileConnection(scene.service.address)) for _ in range(8)]
+        connections = [stack.enter_context(HostileConnection(scene.service.address)) for _ in range(8)]
         for _ in range(16):
-            for connection in crowd:
+            for connection in connections:
                 stream = connection.open(HEALTH)
                 connection.send(stream, long)
                 assert connection.wait_for(stream) == "0"
@@ -98,37 +98,39 @@ def test_what_strangers_send_is_not_kept(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("auth", ["token", "off"])
-def test_silent_health_checks_shut_out_nobody(scene: Scene, auth: str, start_service: Starts) -> None:
+def test_silent_health_checks_shut_out_no_other_caller(scene: Scene, auth: str, start_service: Starts) -> None:
     """From many addresses, as many as there may be at once and five times as many: a probe from another address and one from
     among them are answered, and so is a caller of another method, though the common limit of calls is four. None of the silent
     ones stays open, whether credentials are asked for or not."""
     service = scene.service if auth == "token" else start_service("--max-calls", CALLS)
     with ExitStack() as stack:
-        crowd = [
-            stack.enter_context(HostileConnection(service.address, source=source)) for source in CROWD for _ in range(2)
+        connections = [
+            stack.enter_context(HostileConnection(service.address, source=source))
+            for source in ADDRESSES
+            for _ in range(2)
         ]
-        for connection in crowd:
+        for connection in connections:
             for _ in range(PUBLIC_CALLS_PER_ADDRESS):
                 connection.open(HEALTH)
             connection.flush()
-        opened = len(crowd) * PUBLIC_CALLS_PER_ADDRESS
+        opened = len(connections) * PUBLIC_CALLS_PER_ADDRESS
         with grpc.insecure_channel(service.address) as channel, stub_with(service, scene.token) as stub:
             health = health_pb2_grpc.HealthStub(channel)
             for _ in range(20):
                 assert health.Check(health_pb2.HealthCheckRequest(), timeout=SECONDS).status == 1
                 stub.ListSets(pb.ListSetsRequest(), timeout=SECONDS)
-        stream = crowd[0].open(HEALTH)
-        crowd[0].send(stream, framed(b""), end=True)
-        assert crowd[0].wait_for(stream) == "0"
+        stream = connections[0].open(HEALTH)
+        connections[0].send(stream, framed(b""), end=True)
+        assert connections[0].wait_for(stream) == "0"
 
         def ended() -> int:
-            for connection in crowd:
+            for connection in connections:
                 connection.read(0.0)
-            return sum(len(connection.statuses) for connection in crowd)
+            return sum(len(connection.statuses) for connection in connections)
 
         # All are answered, but for the few that a burst displaced before it came to them.
         wait_until(lambda: ended() == opened + 1)
-        codes = {code for connection in crowd for code in connection.statuses.values()}
+        codes = {code for connection in connections for code in connection.statuses.values()}
         assert codes <= {"0", CANCELLED, RESOURCE_EXHAUSTED}
 
 
