@@ -25,7 +25,7 @@ from veilset._report.facts import describe_release
 from veilset._report.page import release_page
 from veilset.core.elements.hashing import key_check
 from veilset.core.encodings.bloom.parameters import BloomParameters
-from veilset.core.estimates.answer_curves import operating_points, posterior_rows
+from veilset.core.encodings.decoder import operating_points, posterior_rows
 from veilset.core.params import HashScheme
 from veilset.core.release.header import NoisyCount
 

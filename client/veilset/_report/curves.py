@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from veilset._report.chart import Curve, unit_chart
-from veilset.core.encodings.decoder import Decoder
-from veilset.core.estimates.answer_curves import posterior_rows
+from veilset.core.encodings.decoder import Decoder, posterior_rows
 from veilset.core.privacy.budget import amount_text
 from veilset.core.privacy.limits import true_positive_limit
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from veilset._reader.view import View
 from veilset._system import iso_time
-from veilset.core.estimates.answer_curves import operating_points, posterior_rows
+from veilset.core.encodings.decoder import operating_points, posterior_rows
 from veilset.core.estimates.intervals import finite_or_none
 from veilset.core.privacy.budget import NANO
 from veilset.core.privacy.limits import advantage_limit

@@ -14,9 +14,8 @@ import numpy as np
 
 from veilset._report.notebook import interval_text, of_1000, promise_text, share_text
 from veilset.core.encodings import ENCODINGS
-from veilset.core.encodings.decoder import make_decoder
+from veilset.core.encodings.decoder import make_decoder, operating_points
 from veilset.core.encodings.planning import Plan, PlanRequest, efficiency_curve
-from veilset.core.estimates.answer_curves import operating_points
 from veilset.core.privacy.budget import amount_text
 from veilset.core.privacy.limits import true_positive_limit
 from veilset.core.privacy.statement import accuracy_text

@@ -39,7 +39,7 @@ EXIT_NOT_A_MEMBER = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class Answered:
     """The answers about a batch. members, values: of the valid elements, in order. kept: which those are; None: all."""
 
     decoder: Decoder
@@ -160,7 +160,7 @@ def _extras(scores: bool, prior: float | None) -> Extras:
 
 def _ask(
     newest: Callable[[], View | RemoteView], batches: Iterable[Batch], extras: Extras, invalid: InvalidElements
-) -> Iterator[Answers]:
+) -> Iterator[Answered]:
     """Answer batch by batch, each from the release that is then the newest. Raises StaleRelease."""
     start = 0
     for batch in batches:
@@ -177,7 +177,7 @@ def _ask(
             members += view.decoder.decide(*reading).tolist()
             for name, compute in extras.items():
                 values[name] += compute(view.decoder, *reading).tolist()
-        yield Answers(view.decoder, elements, kept, members, values)
+        yield Answered(view.decoder, elements, kept, members, values)
         start += len(elements)
 
 
@@ -197,7 +197,7 @@ def _write(at_once: bool) -> Callable[[str], None]:
 
 
 def _tell(
-    answers: Iterable[Answers], as_json: bool, write: Callable[[str], None] | None, show: Callable[[int], None]
+    answers: Iterable[Answered], as_json: bool, write: Callable[[str], None] | None, show: Callable[[int], None]
 ) -> tuple[int, int]:
     """Write the answers; returns how many elements there were, and how many were answered yes."""
     total = members = 0
@@ -211,7 +211,7 @@ def _tell(
     return total, members
 
 
-def _lines(batch: Answers, as_json: bool, worth: bool) -> Iterator[str]:
+def _lines(batch: Answered, as_json: bool, worth: bool) -> Iterator[str]:
     """The lines of a batch. worth: show beside each answer how often it is wrong."""
     answered = iter(zip(batch.members, *batch.values.values(), strict=True))
     for element, good in zip(batch.elements, batch.kept or repeat(True), strict=False):

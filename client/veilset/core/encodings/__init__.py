@@ -65,7 +65,7 @@ def recommended(found: Mapping[str, Plan | PoorUtility], request: PlanRequest) -
     plans = [plan for plan in found.values() if isinstance(plan, Plan)]
     if not plans:
         raise next(refused for refused in found.values() if isinstance(refused, PoorUtility))
-    merits = [float(request.merit(plan.true_positive_rate, plan.false_positive_rate)) for plan in plans]
+    merits = [request.merit_of(plan) for plan in plans]
     if isinstance(request.objective, SmallestVector):
         merits = [0.0] * len(plans)
     least = max(merits) - _AS_GOOD * abs(max(merits))

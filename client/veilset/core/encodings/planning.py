@@ -227,6 +227,10 @@ class PlanRequest:
         """The objective's merit of a release with these rates, and of the increments that follow it."""
         return self.objective.merit(*rates_after(detected, mistaken, self.increments))
 
+    def merit_of(self, plan: Plan) -> float:
+        """`merit` of a plan's rates."""
+        return float(self.merit(plan.true_positive_rate, plan.false_positive_rate))
+
     @property
     def needed_advantage(self) -> float:
         """The advantage below which a plan is refused."""

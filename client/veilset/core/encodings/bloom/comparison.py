@@ -130,10 +130,10 @@ class PairedReleases:
 
     def intersection_test(self) -> BoundedTest:
         """The test of |A ∩ B|; it accepts everything where too few zeros are left."""
-        scale, told = self._scales[2], self._tells_zeros()
+        scale, shown = self._scales[2], self._shows_zeros()
 
         def spread(common: float) -> Spread:
-            if not told:
+            if not shown:
                 return Spread(math.inf)
             zeros, weights = self._agreeing(math.exp(self._kappa * common))
             return sum_spread(self._bits, self._flips, zeros, weights, scale)
@@ -192,7 +192,7 @@ class PairedReleases:
                 right = self._share(seen_right - pull * with_right)
         return _possible(left, right, 1.0 / factor), weights
 
-    def _tells_zeros(self) -> bool:
+    def _shows_zeros(self) -> bool:
         """Whether both shares of raw zeros are surely above 0."""
         left, right = self._zeros
         _, (_, variance, _), (_, _, other) = covariances(self._bits, self._flips, Zeros(left, right, left * right))

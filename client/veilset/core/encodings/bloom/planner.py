@@ -93,8 +93,8 @@ class Refinement:
                 candidate = self._price(setting.hashes, bits)
                 if candidate is not None:
                     break  # else the estimate was a little off, and the objective's limit is reached beside it
-            if candidate is not None and self.merit(candidate) > merit:
-                best, merit = candidate, self.merit(candidate)
+            if candidate is not None and self._request.merit_of(candidate) > merit:
+                best, merit = candidate, self._request.merit_of(candidate)
         return None if best is None else self._climb(best, merit)
 
     def smallest(self, ranked: Sequence[Setting], good: Good) -> Plan | None:
@@ -115,10 +115,6 @@ class Refinement:
     def _beside(self, bits: int) -> list[int]:
         step = max(1, bits >> 10)
         return [near for near in (bits - step, bits + step) if MIN_BITS <= near <= self._request.limit_bits]
-
-    def merit(self, candidate: Plan) -> float:
-        """The objective's merit of a plan."""
-        return float(self._request.merit(candidate.true_positive_rate, candidate.false_positive_rate))
 
     def _price(self, hashes: int, bits: int) -> Plan | None:
         request = self._request
@@ -141,8 +137,8 @@ class Refinement:
                     if not MIN_BITS <= bits <= self._request.limit_bits:
                         continue
                     candidate = self._price(best.parameters.dimensions()["hashes"], bits)
-                    if candidate is not None and self.merit(candidate) > merit:
-                        best, merit, moved = candidate, self.merit(candidate), True
+                    if candidate is not None and self._request.merit_of(candidate) > merit:
+                        best, merit, moved = candidate, self._request.merit_of(candidate), True
                         break
         return best, merit
 
@@ -157,7 +153,7 @@ class Refinement:
         return found
 
     def _is_good(self, candidate: Plan, good: Good) -> bool:
-        return bool(good(np.array([self.merit(candidate)]), np.array([candidate.advantage]))[0])
+        return bool(good(np.array([self._request.merit_of(candidate)]), np.array([candidate.advantage]))[0])
 
 
 def refusal(request: PlanRequest, best: Plan | None) -> PoorUtility:

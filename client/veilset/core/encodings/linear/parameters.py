@@ -226,7 +226,7 @@ def plan(request: PlanRequest) -> Plan:
         raise _refusal(request, every)
     if isinstance(request.objective, SmallestVector):
         return min(good, key=lambda found: found.bytes)
-    return max(good, key=lambda found: (_merit(request, found), -found.bytes))
+    return max(good, key=lambda found: (request.merit_of(found), -found.bytes))
 
 
 def _plans(request: PlanRequest) -> list[Plan]:
@@ -245,10 +245,6 @@ def _plans(request: PlanRequest) -> list[Plan]:
         except PoorUtility:
             continue
     return found
-
-
-def _merit(request: PlanRequest, found: Plan) -> float:
-    return float(request.merit(found.true_positive_rate, found.false_positive_rate))
 
 
 def _refusal(request: PlanRequest, every: list[Plan]) -> PoorUtility:
