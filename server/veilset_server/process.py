@@ -34,6 +34,17 @@ SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter while others want it. With Python's own 5 ms a short call would wait that long for
 each thread that hashes an upload, again and again."""
 
+_PR_SET_DUMPABLE = 4
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+LAST_WORDS_SECONDS = 10.0
+"""How long an interrupted start may take to release what it holds."""
+
+log = structlog.get_logger(__name__)
+
+PLACES = 6
+"""How many places in the code the log shows of an error, at most."""
+
 
 def return_freed_memory() -> bool:
     """Call before there are threads; whether it could be set. Other C libraries than glibc do not have it, nor need it."""
@@ -49,9 +60,6 @@ def prepare_process() -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
 
 
-_PR_SET_DUMPABLE = 4
-
-
 def refuse_core_dumps() -> None:
     """For this process and its children: no core file. For this process: no memory to be read by others of its user.
 
@@ -62,13 +70,6 @@ def refuse_core_dumps() -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-LAST_WORDS_SECONDS = 10.0
-"""How long an interrupted start may take to release what it holds."""
-
-log = structlog.get_logger(__name__)
 
 
 @contextmanager
@@ -162,9 +163,6 @@ def end_in_time(seconds: float) -> threading.Timer:
     timer.daemon = True
     timer.start()
     return timer
-
-
-PLACES = 6
 
 
 def error_places(error: BaseException | None) -> list[str]:

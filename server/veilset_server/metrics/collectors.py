@@ -27,6 +27,9 @@ from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 NEARLY_FULL = 0.9
 """Share of the state folder's file system in use from which the disk counts as nearly full."""
 
+FRESH_SECONDS = 1.0
+"""How long an answer is given again, so that asking often costs nothing."""
+
 
 class ProcessCollector(Collector):
     """A prometheus_client collector. state: the state folder."""
@@ -75,10 +78,6 @@ class CertificateCollector(Collector):
             "When the certificate in the file of --tls-cert runs out; only with TLS.",
             value=expires,
         )
-
-
-FRESH_SECONDS = 1.0
-"""How long an answer is given again, so that asking often costs nothing."""
 
 
 class LedgerCollector(Collector):

@@ -35,6 +35,11 @@ ALARMING = ("DATA_LOSS", "INTERNAL", "UNKNOWN")
 
 OUTCOMES = ("charged", "repeated", "refused", "unavailable", "failed")
 
+UNTIMED = frozenset({"PublishRelease", "DeleteSet", UPLOAD})
+"""The first two take, or wait for, the time of a publish, which grows with what the set holds; an upload's grows with what is
+sent, also where it is one call. All other unary calls wait for a name at most, whose lock is not held while a publish is waited
+for."""
+
 
 class Instruments:
     """All these metrics, in ``registry``. Thread-safe, as the metrics of prometheus_client are.
@@ -121,12 +126,6 @@ class Instruments:
         )
         build = Info("veilset_build", "Versions of the service and of what it stands on.", registry=registry)
         build.info({"version": version("veilset"), "python": platform.python_version(), "grpc": version("grpcio")})
-
-
-UNTIMED = frozenset({"PublishRelease", "DeleteSet", UPLOAD})
-"""The first two take, or wait for, the time of a publish, which grows with what the set holds; an upload's grows with what is
-sent, also where it is one call. All other unary calls wait for a name at most, whose lock is not held while a publish is waited
-for."""
 
 
 class CallMeter(CallObserver):

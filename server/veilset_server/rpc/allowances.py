@@ -23,6 +23,9 @@ BYTES_IN_ALL = 256 << 20
 BYTES_OF_ONE = 128 << 20
 """Of messages that came and are not dealt with yet."""
 
+MAX_PLANS_WAITING = 64
+MAX_PLANS_OF_ONE = 8
+
 
 class RateLimit:
     """Token buckets, one a key: ``burst`` at once, ``per_second`` on the long run. Thread-safe.
@@ -140,10 +143,6 @@ class Allowances:
         (`EvictingSlots`).
         """
         return self._public.take(address, displace)
-
-
-MAX_PLANS_WAITING = 64
-MAX_PLANS_OF_ONE = 8
 
 
 class FairSlots:

@@ -43,6 +43,15 @@ DRAIN_PATIENCE_SECONDS = 0.1
 
 UPLOAD = "AddElements"
 
+REFUSING_THREADS = 64
+"""For calls that are only refused, so that callers within their limits find a thread whatever others try."""
+
+RESERVED_DESCRIPTORS = 32
+"""For the ledger, releases and Redis: neither connections nor streams take them."""
+
+Result = TypeVar("Result")
+_Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
 
 def label_of(method: str) -> str:
     """The name of a method in logs and metrics. Both ways of uploading have one name, since the choice depends on the size."""
@@ -241,16 +250,6 @@ class OpenCalls:
                 if call.ended_at is not None and now - call.ended_at > CUT_SECONDS:
                     call.context.cancel()
             time.sleep(TICK_SECONDS)
-
-
-REFUSING_THREADS = 64
-"""For calls that are only refused, so that callers within their limits find a thread whatever others try."""
-
-RESERVED_DESCRIPTORS = 32
-"""For the ledger, which opens a journal for each commit, for releases and Redis: neither connections nor streams take them."""
-
-Result = TypeVar("Result")
-_Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class CallPool(Executor):

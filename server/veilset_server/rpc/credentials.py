@@ -37,6 +37,21 @@ from veilset_server.state.tokens import FILE_NAME, TokenBook, WatchedFile, parse
 
 Context = Any  # grpc.ServicerContext, whose auth_context() gives lists, which its type does not say
 
+KINDS: Mapping[str, str] = {
+    "URI": "peer_uri",
+    "DNS": "peer_dns",
+    "EMAIL": "peer_email",
+    "CN": "x509_common_name",
+}
+"""Kind of name → property of gRPC's authentication context. In this order a certificate's own names are looked up."""
+
+_KEYS = frozenset({"certificate", "name", "roles", "sets"})
+
+Identities = Mapping[str, Principal]
+"""``KIND:name`` → principal."""
+
+log = structlog.get_logger(__name__)
+
 
 def is_encrypted(context: Context) -> bool:
     """Whether the call came by TLS."""
@@ -54,20 +69,6 @@ def is_local(context: Context) -> bool:
 def is_inside(context: Context) -> bool:
     """Whether the call came by the socket that the service keeps for its own health checks."""
     return bool(context.peer().startswith("unix"))
-
-
-KINDS: Mapping[str, str] = {
-    "URI": "peer_uri",
-    "DNS": "peer_dns",
-    "EMAIL": "peer_email",
-    "CN": "x509_common_name",
-}
-"""Kind of name → property of gRPC's authentication context. In this order a certificate's own names are looked up."""
-
-_KEYS = frozenset({"certificate", "name", "roles", "sets"})
-
-Identities = Mapping[str, Principal]
-"""``KIND:name`` → principal."""
 
 
 def parse_identities(text: bytes) -> Identities:
@@ -117,9 +118,6 @@ def find_identity(identities: Identities, certificate: Mapping[str, Iterable[byt
             if principal is not None:
                 return principal
     return None
-
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

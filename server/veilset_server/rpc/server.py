@@ -38,6 +38,21 @@ HANDSHAKE_MILLISECONDS = 10_000
 
 SERVICE_NAME = membership_pb2.DESCRIPTOR.services_by_name["MembershipService"].full_name
 
+ASK_SECONDS = 2.0
+"""How often it is asked."""
+
+ANSWER_SECONDS = 15.0
+"""How long an answer may take; a busy machine is no reason to end."""
+
+MOST_CLOSED, MOST_SILENT = 2, 4
+"""How many connections may be refused, and how many questions stay without an answer, in a row."""
+
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+
+log = structlog.get_logger(__name__)
+
+_Seen = tuple[tuple[int, int, int], ...]
+
 
 def served_methods() -> list[str]:
     """/service/Method of everything that is served."""
@@ -120,20 +135,6 @@ class RpcServer:
         self._pool.shutdown()
 
 
-ASK_SECONDS = 2.0
-"""How often it is asked."""
-
-ANSWER_SECONDS = 15.0
-"""How long an answer may take; a busy machine is no reason to end."""
-
-MOST_CLOSED, MOST_SILENT = 2, 4
-"""How many connections may be refused, and how many questions stay without an answer, in a row."""
-
-HEALTH_CHECK = "/grpc.health.v1.Health/Check"
-
-log = structlog.get_logger(__name__)
-
-
 class PortWatch:
     """Context manager around the thread that asks, and around the hook that sees a thread of gRPC's server die.
 
@@ -214,9 +215,6 @@ def end_process(why: str) -> None:
     log.critical("the port does not answer; the process ends, restart it", why=why)
     sys.stderr.flush()
     os._exit(os.EX_SOFTWARE)
-
-
-_Seen = tuple[tuple[int, int, int], ...]
 
 
 class ServerCertificates:

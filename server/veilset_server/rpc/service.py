@@ -46,6 +46,14 @@ from veilset_server.usecases.sets import Sets
 
 Context = grpc.ServicerContext
 
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+MAX_SEQUENCE = 1 << 62
+MOST_BYTES = 3 << 20
+"""Of manifests in one answer, unless the first one alone has more: gRPC clients take 4 MiB if nothing else is said."""
+
+_AT_A_TIME = 8
+
 
 @dataclass(frozen=True, slots=True)
 class UseCases:
@@ -279,15 +287,6 @@ class PendingReleases:
 
     def _look(self, release: StoredRelease) -> StoredRelease:
         return self._ledger.get_release(release.set_name, release.sequence)
-
-
-MAX_PAGE = 1000
-DEFAULT_PAGE = 100
-MAX_SEQUENCE = 1 << 62
-MOST_BYTES = 3 << 20
-"""Of manifests in one answer, unless the first one alone has more: gRPC clients take 4 MiB if nothing else is said."""
-
-_AT_A_TIME = 8
 
 
 def page_size(asked: int) -> int:

@@ -36,6 +36,15 @@ _ENTRY = np.dtype([("first", "<u8"), ("count", "<u8"), ("hash", "<u8")])
 _TAIL = struct.Struct("<8sQQQ")
 _DIGEST_BYTES = 8
 
+Digests = NDArray[np.uint64]
+
+LIMIT = 1 << 20
+"""Most digests that one array of a fold holds; a fold uses about 8 of them at a time, 60 MiB in all."""
+
+HIGHEST = (1 << 64) - 1
+_FILL = 0.8
+_NONE = np.empty(0, dtype=np.uint64)
+
 
 def write_run(path: Path, set_id: int, number: int, slices: Iterator[Slice]) -> bytes:
     """Write a run that appears whole and durable, or not at all; returns its checksum for the ledger. Raises StorageFull, and
@@ -135,16 +144,6 @@ def damaged_run(name: str, what: str) -> StateCorrupted:
     return StateCorrupted(
         f"{name}: damaged ({what}); restore the file from a copy, or replace what the set holds", file=name
     )
-
-
-Digests = NDArray[np.uint64]
-
-LIMIT = 1 << 20
-"""Most digests that one array of a fold holds; a fold uses about 8 of them at a time, 60 MiB in all."""
-
-HIGHEST = (1 << 64) - 1
-_FILL = 0.8
-_NONE = np.empty(0, dtype=np.uint64)
 
 
 class Slice(NamedTuple):

@@ -46,6 +46,15 @@ FORMAT_NAME = "format.json"
 FORMAT_VERSION = 1
 _FOLDER_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
+LOCK_NAME = "lock"
+SUBFOLDERS = ("spools", "runs", "artefacts")
+# Tokens may be made before the first start.
+_NOT_OURS = frozenset(
+    {LOCK_NAME, FORMAT_NAME + TEMPORARY_SUFFIX, TOKENS_NAME, TOKENS_NAME + TEMPORARY_SUFFIX, "lost+found"}
+)
+
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class FolderFormat:
@@ -81,14 +90,6 @@ def read_format(folder: Path) -> FolderFormat | None:
 def write_format(folder: Path, form: FolderFormat) -> None:
     """Put ``form`` in place, durably, in one step. Raises StorageFull."""
     write_file(folder / FORMAT_NAME, json.dumps(asdict(form)).encode("ascii") + b"\n")
-
-
-LOCK_NAME = "lock"
-SUBFOLDERS = ("spools", "runs", "artefacts")
-# Tokens may be made before the first start.
-_NOT_OURS = frozenset(
-    {LOCK_NAME, FORMAT_NAME + TEMPORARY_SUFFIX, TOKENS_NAME, TOKENS_NAME + TEMPORARY_SUFFIX, "lost+found"}
-)
 
 
 class StateFolder:
@@ -188,9 +189,6 @@ def _hold(path: Path) -> int:
         return hold(path / LOCK_NAME)
     except Held as held:
         raise FailedPrecondition(f"{path}: the state folder is in use by {held}", folder=path, pid=held.pid) from None
-
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,13 @@ ID_BYTES = 6
 SECRET_BYTES = 32
 TOKEN = re.compile(r"vst_([0-9a-f]{12})_[0-9a-f]{64}")
 
+FILE_NAME = "tokens.json"
+VERSION = 1
+MAX_TOKENS = 10_000
+_LAST_US = 253_402_300_799_000_000  # the end of the year 9999, the last that can be shown
+
+Content = TypeVar("Content")
+
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
@@ -95,12 +102,6 @@ class TokenBook:
         if record is None:
             return "unknown"
         return record.state(now_us) if hmac.compare_digest(token_hash(token), record.sha256) else "wrong"
-
-
-FILE_NAME = "tokens.json"
-VERSION = 1
-MAX_TOKENS = 10_000
-_LAST_US = 253_402_300_799_000_000  # the end of the year 9999, the last that can be shown
 
 
 class TokenFile:
@@ -217,9 +218,6 @@ def _texts(value: object) -> list[str]:
     if not isinstance(value, list):
         raise TypeError("list")
     return [_text(item) for item in value]
-
-
-Content = TypeVar("Content")
 
 
 class WatchedFile(Generic[Content]):

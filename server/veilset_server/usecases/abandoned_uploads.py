@@ -23,6 +23,14 @@ from veilset_server.state.runs import Runs
 PARTS = 100
 """The ages are written down this often in the time that an upload may be left alone: a restart forgets no more."""
 
+FILE_NAME = "idle.json"
+
+SpoolTrace = tuple[int, int] | None
+IdleAges = dict[tuple[int, int], tuple[float, SpoolTrace]]
+"""(set id, serial of the upload's first spool) → (seconds without a message, trace of its spools)."""
+
+log = structlog.get_logger(__name__)
+
 
 class AbandonedUploads:
     """Drops open uploads that were left alone for ``idle_seconds``. Not thread-safe."""
@@ -90,15 +98,6 @@ def _joined(traces: Sequence[SpoolTrace]) -> SpoolTrace:
     """All bytes, and the latest change."""
     there = [trace for trace in traces if trace is not None]
     return (sum(size for size, _ in there), max(changed for _, changed in there)) if there else None
-
-
-FILE_NAME = "idle.json"
-
-SpoolTrace = tuple[int, int] | None
-IdleAges = dict[tuple[int, int], tuple[float, SpoolTrace]]
-"""(set id, serial of the upload's first spool) → (seconds without a message, trace of its spools)."""
-
-log = structlog.get_logger(__name__)
 
 
 class IdleFile:

@@ -18,6 +18,13 @@ from veilset_server.state.ledger.sqlite_ledger import SqliteLedger
 
 MAX_REASON = 500
 
+DEFAULT_COUNT_EPSILON = 0.05
+_SURE = 20.7
+"""Scales of noise that a count falls short by with probability e^-20.7 / 2 = 5·10^-10."""
+
+FREE = Charge(0, Fraction(0))
+"""An increment, which was paid for with its base."""
+
 
 class Budgets:
     """Reads budget accounts and raises them; nothing lowers one."""
@@ -79,11 +86,6 @@ def count_noise(description: SetDescription, purchase: CountPurchase) -> CountNo
     return replace(noise, delta=math.nextafter(noise.delta, 1.0))
 
 
-DEFAULT_COUNT_EPSILON = 0.05
-_SURE = 20.7
-"""Scales of noise that a count falls short by with probability e^-20.7 / 2 = 5·10^-10."""
-
-
 def capacity_noise(privacy: PrivacyParameters, count_epsilon: float) -> tuple[PrivacyParameters, CountNoise]:
     """What the vector promises once ``count_epsilon`` of its ε has bought a count, and that count's noise (δ = 0).
 
@@ -105,10 +107,6 @@ def counted(value: int, noise: CountNoise) -> NoisyCount:
 def sure_capacity(count: NoisyCount) -> int:
     """A number of elements that is not below the true one, but for a chance of 5·10^-10; at least 1."""
     return max(1, count.value + math.ceil(_SURE * count.scale))
-
-
-FREE = Charge(0, Fraction(0))
-"""An increment, which was paid for with its base."""
 
 
 def price(privacy: PrivacyParameters, noise: CountNoise | None = None, removals_epsilon: float = 0.0) -> Charge:

@@ -30,6 +30,11 @@ CHUNKS_AT_A_TIME = 8
 
 log = structlog.get_logger(__name__)
 
+SHORTEST_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+LOOK_SECONDS = 1.0
+"""How often to look whether a store that is our own process has ended."""
+
 
 class Delivery:
     """Brings charged releases to the release store, in order, and keeps them there.
@@ -272,12 +277,6 @@ class Delivery:
             if sequence not in counts:
                 counts[sequence] = self._stored_chunks(set_name, sequence)
         self._store.remove(set_name, [(sequence, count) for sequence, count in counts.items() if count is not None])
-
-
-SHORTEST_PAUSE = 0.2
-LONGEST_PAUSE = 5.0
-LOOK_SECONDS = 1.0
-"""How often to look whether a store that is our own process has ended."""
 
 
 class DeliveryWorker:

@@ -24,6 +24,9 @@ from veilset_server.state.artefacts import ArtefactFiles
 Place = tuple[str, int, int]
 """Set, sequence, chunk."""
 
+_REFUSALS = ("NoPermissionError", "UnknownCommand")
+"""Kinds of StoreMisconfigured that concern one command or key, answered at once; others may succeed."""
+
 
 class Reconciled(NamedTuple):
     """What a comparison of the store with the ledger came to.
@@ -115,10 +118,6 @@ class ChunkRotation:
         if chosen:
             self._last = chosen[-1]
         return set(chosen)
-
-
-_REFUSALS = ("NoPermissionError", "UnknownCommand")
-"""Kinds of StoreMisconfigured that concern one command or key, answered at once; others may succeed."""
 
 
 class Outage:

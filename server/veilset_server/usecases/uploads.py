@@ -47,6 +47,9 @@ REMEMBERED_US = 30 * 24 * 3600 * 1_000_000
 
 _Key = tuple[int, str, int]
 
+GATHERING_SECONDS = 0.002
+"""How long a commit waits for callers who were in the one before, and so are likely to come again."""
+
 
 class Uploads:
     """Opens and finishes uploads. Thread-safe."""
@@ -248,10 +251,6 @@ def _kept_id(principal: Principal, given_id: str) -> str:
 def _prefix(principal: Principal) -> str:
     """What the ids of the principal's uploads begin with; "" where authentication is off, as all uploads are everybody's."""
     return f"{principal.name}/" if principal.name else ""
-
-
-GATHERING_SECONDS = 0.002
-"""How long a commit waits for callers who were in the one before, and so are likely to come again."""
 
 
 @dataclass(slots=True)

@@ -206,6 +206,12 @@ STATEMENTS = (
 
 VERSION = 1
 
+Value = int | str | bytes | None
+"""What a chained or sealed column can hold."""
+
+Row = tuple[Any, ...]
+"""A row as SQLite gives it. STRICT tables guarantee the types; seals and chains are checked before a row is used."""
+
 
 def make_schema(connection: sqlite3.Connection) -> None:
     """Make an empty file a ledger. The caller's transaction makes it whole or not at all."""
@@ -237,13 +243,6 @@ def _expected() -> list[tuple[str, ...]]:
 
 def _schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name").fetchall()
-
-
-Value = int | str | bytes | None
-"""What a chained or sealed column can hold."""
-
-Row = tuple[Any, ...]
-"""A row as SQLite gives it. STRICT tables guarantee the types; seals and chains are checked before a row is used."""
 
 
 def seal(*values: Value) -> bytes:
