@@ -53,7 +53,7 @@ def test_plan_says_what_holds_the_answers_back(veilset_here: Callable[..., Finis
     assert "replace-one doubles the bits of a Bloom filter" in swapped
     assert "below about 5,000 elements declare the size" in added
     strict = veilset_here(*plan, "add-remove", "--encoding", "bloom", "--min-tpr", "0.9").out
-    assert "the search ended at 64 bits an element" in strict
+    assert "the search ended at 64 bits per element" in strict
     assert "the search ended" not in veilset_here(*plan, "add-remove", "--encoding", "linear").out
 
 
