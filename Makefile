@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, which shall not compile everything anew
 
-.PHONY: help demo docs test lint audit bench faults large spark security soak deploy-check fuzz tutorials notebooks setup setup-demo clean
+.PHONY: help demo docs test lint audit bench faults large spark security soak deploy-check fuzz tutorials examples setup setup-demo clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -36,7 +36,7 @@ demo: setup-demo ## The main job on a real list; DEMO_FILE=list.txt takes yours.
 	$(BIN)/veilset demo --state .demo/state $(if $(DEMO_FILE),--file '$(DEMO_FILE)')
 
 test: setup ## All tests but the long suites, in under five minutes.
-	$(BIN)/python -m pytest -m 'not audit and not faults and not large and not spark and not soak and not deploy and not security and not notebooks' -n 4 --dist loadfile
+	$(BIN)/python -m pytest -m 'not audit and not faults and not large and not spark and not soak and not deploy and not security and not examples' -n 4 --dist loadfile
 
 lint: setup ## ruff, mypy --strict, import-linter, buf, spelling.
 	$(BIN)/ruff check .
@@ -71,8 +71,8 @@ fuzz: setup ## FUZZ_RUNS=300000 inputs for each reader of hostile bytes.
 tutorials: setup ## Run the pages of docs/tutorials, and make their figures and notebooks anew.
 	$(BIN)/python docs/tutorials/run.py
 
-notebooks: setup ## The notebooks of docs/tutorials in a Jupyter kernel, with small lists.
-	$(BIN)/python -m pytest -m notebooks tests/e2e/test_tutorials.py
+examples: setup ## The notebooks of docs/tutorials in a Jupyter kernel, with small lists, and docs/examples.
+	$(BIN)/python -m pytest -m examples tests/e2e/test_tutorials.py tests/e2e/test_examples.py
 
 large: setup ## A vector of 5·10^9 bits, 600 MiB, from upload to reader, and lists of 10^7 lines; needs 4 GB of disk and of memory.
 	$(BIN)/python -m pytest -m large -s

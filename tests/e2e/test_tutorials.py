@@ -68,7 +68,7 @@ def own_service() -> Iterator[tuple[str, str]]:
         yield found
 
 
-@pytest.mark.notebooks
+@pytest.mark.examples
 @pytest.mark.parametrize("name", PAGES)
 def test_notebook_runs_in_a_kernel(
     name: str, own_service: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_lists: None
