@@ -71,7 +71,7 @@ fuzz: setup ## FUZZ_RUNS=300000 inputs for each reader of hostile bytes.
 tutorials: setup ## Run the pages of docs/tutorials, and make their figures and notebooks anew.
 	$(BIN)/python docs/tutorials/run.py
 
-examples: setup ## The notebooks of docs/tutorials in a Jupyter kernel, with small lists, and docs/examples.
+examples: setup ## Notebooks of docs/tutorials in a Jupyter kernel, with small lists, and the programs of docs/examples.
 	$(BIN)/python -m pytest -m examples tests/e2e/test_tutorials.py tests/e2e/test_examples.py
 
 large: setup ## A vector of 5·10^9 bits, 600 MiB, from upload to reader, and lists of 10^7 lines; needs 4 GB of disk and of memory.

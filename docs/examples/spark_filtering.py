@@ -1,4 +1,4 @@
-"""The rows of a Spark data frame that an exclusion list leaves: the release is broadcast once, and each worker asks its own copy.
+"""The rows of a Spark data frame that an exclusion list leaves: the release is broadcast, and each task asks it in memory.
 
 veilset fetch customers customers.veilset --redis redis://localhost:16379/0
 spark-submit docs/examples/spark_filtering.py customers.veilset campaign.parquet email kept.parquet
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@lru_cache(maxsize=4)
-def opened(release: bytes) -> veilset.View:
-    """The view of a release, checked and opened once in each Python worker."""
-    return veilset.open(release)
-
-
 def without_members(frame: DataFrame, column: str, release: bytes) -> DataFrame:
     """The rows whose value is not taken for a member. release: the bytes of a saved release (`View.save`)."""
     shared = frame.sparkSession.sparkContext.broadcast(release)
@@ -32,7 +25,7 @@ def without_members(frame: DataFrame, column: str, release: bytes) -> DataFrame:
     def keep(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         import pyarrow as pa
 
-        view = opened(shared.value)
+        view = veilset.open(shared.value)  # checked and opened once in each task
         for batch in batches:
             yield batch.filter(pa.array(~view.contains_many(batch.column(column))))
 
