@@ -1,7 +1,8 @@
 """The sizing table of docs/scale.md: ``python docs/scale.py`` prints it from the rates that stand in that document.
 
 ``python docs/scale.py --measure`` prints rates of the machine it runs on instead, to be put there; it starts a service of its
-own in a temporary folder (needs the extras server and embedded) and takes some minutes.
+own in a temporary folder (needs the extras server and embedded) and takes some minutes. ``--measure-growth`` prints the
+table of section 7 in the same way, in a quarter of an hour; ``--plot`` draws docs/scale.png from that table (needs matplotlib).
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import veilset
@@ -138,11 +142,105 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+# Growth
+
+GROWTH = {
+    "n": ("elements of one replacement", [10**4, 10**5, 10**6, 10**7]),
+    "m": ("bits of a publish", [10**6, 10**7, 10**8, 10**9]),
+    "sets": ("sets in the service, publish of one", [10, 100, 1000, 9000]),
+    "releases": ("releases of a set, publish of its next", [1, 10, 100, 1000]),
+}
+
+
+def measure_growth() -> Iterator[tuple[str, int, float]]:
+    """What grows, how far, and the seconds of one call there: the median of `REPEATS`."""
+    with started_service("--max-sets-per-principal", "20000") as (address, _), veilset.connect(address) as service:
+        for size in GROWTH["n"][1]:
+            addresses = [f"user{number}@example.com" for number in range(size)]
+            create(service, "n")
+            yield "n", size, median_seconds(lambda: service.replace("n", addresses))  # noqa: B023 - called at once
+            service.delete_set("n")
+        for size in GROWTH["m"][1]:
+            create(service, "m", size)
+            service.add("m", ["element"])
+            yield "m", size, median_seconds(lambda: service.publish("m"))
+            service.delete_set("m")
+        publish_small(service, "releases")
+        for size in GROWTH["releases"][1]:
+            for _ in range(size - service.budget("releases").charges):
+                service.publish("releases")
+            yield "releases", size, median_seconds(lambda: service.publish("releases"))
+        for before, size in pairwise([0, *GROWTH["sets"][1]]):
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(partial(publish_small, service), [f"sets{number}" for number in range(before, size)]))
+            yield "sets", size, median_seconds(lambda: service.publish("sets0"))
+
+
+def create(service: veilset.Service, name: str, bits: int = 40_000) -> None:
+    """A set with a budget for many releases."""
+    service.create_set(
+        name,
+        size=1000,
+        bits=bits,
+        hashes=1,
+        epsilon=0.1,
+        adjacency="add-remove",
+        budget_epsilon=200,
+        allow_poor_utility=True,
+    )
+
+
+def publish_small(service: veilset.Service, name: str) -> None:
+    """A set with 50 elements and a release."""
+    create(service, name)
+    service.add(name, [f"{name} {number}" for number in range(50)])
+    service.publish(name)
+
+
+def median_seconds(work: Callable[[], object]) -> float:
+    """Of `REPEATS` runs."""
+    return statistics.median(seconds(work) for _ in range(REPEATS))
+
+
+def read_growth(document: str) -> dict[str, list[tuple[float, float]]]:
+    """The points of the document's own table: | `what` | size | seconds |."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in GROWTH}
+    for name, size, taken in re.findall(r"^\| `(\w+)` \| ([0-9]+) \| ([0-9.]+) s \|$", document, re.MULTILINE):
+        found[name].append((float(size), float(taken)))
+    return found
+
+
+def plot(growth: dict[str, list[tuple[float, float]]], path: Path) -> None:
+    """A panel for each thing that grows; both axes logarithmic, and the same seconds in all."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.6), layout="constrained")
+    panels = figure.subplots(1, len(GROWTH), sharey=True)
+    for axes, (name, (label, _)) in zip(panels, GROWTH.items(), strict=True):
+        axes.loglog(*zip(*growth[name], strict=True), marker="o", markersize=4)
+        axes.set_xlabel(label, fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("seconds", fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
 @contextmanager
-def started_service() -> Iterator[tuple[str, str]]:
+def started_service(*options: str) -> Iterator[tuple[str, str]]:
     """A service with an embedded Valkey, in a folder that goes with it: its address and the Redis URL."""
     with tempfile.TemporaryDirectory(prefix="veilset-scale-") as folder:
-        command = [sys.executable, "-m", "veilset", "serve", "--state", f"{folder}/state", "--port", "0", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "veilset",
+            "serve",
+            "--state",
+            f"{folder}/state",
+            "--port",
+            "0",
+            "--json",
+            *options,
+        ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603
         try:
             assert process.stdout is not None
@@ -155,11 +253,17 @@ def started_service() -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     """Print the table, or rates for it."""
-    if sys.argv[1:] == ["--measure"]:
-        for name, value in measure().items():
-            print(f"| `{name}` | {value:.2g} |")
-    else:
-        print(table(read_rates(DOCUMENT.read_text())))
+    match sys.argv[1:]:
+        case ["--measure"]:
+            for name, value in measure().items():
+                print(f"| `{name}` | {value:.2g} |")
+        case ["--measure-growth"]:
+            for name, size, taken in measure_growth():
+                print(f"| `{name}` | {size} | {taken:.4f} s |", flush=True)
+        case ["--plot"]:
+            plot(read_growth(DOCUMENT.read_text()), DOCUMENT.with_suffix(".png"))
+        case _:
+            print(table(read_rates(DOCUMENT.read_text())))
 
 
 assert CHUNK_BYTES == 1 << 20, "docs/scale.md says 1 MiB"

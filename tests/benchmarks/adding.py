@@ -1,4 +1,4 @@
-"""Adds of one element each, from the call to its return, which means on disk: alone, and from 16 producers at once."""
+"""Adds of one element each, from the call to its return, which means on disk: by one producer, and by several at once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pathlib import Path
 
 from benchmarks.rows import Family, Measured, MissingSome, Ratio, Row, Run, at_least, at_most
 from benchmarks.servers import Sets, folder, own_service
-from benchmarks.stopwatch import timed
+from benchmarks.stopwatch import percentile, timed
 from harness.strace import read_calls, traced
 from veilset._service.service import Service
 
-PRODUCERS = 16
+PRODUCERS = (1, 4, 16)
 _ALONE = 200
 _TRACED = 20
 _EACH = 50
+_SHARES = {"p50": 0.5, "p99": 0.99}
 
 
 def measure(run: Run) -> Measured:
@@ -30,22 +31,31 @@ def measure(run: Run) -> Measured:
         sets = Sets(process, 1000)
         stack.callback(sets.service.close)
         name = sets.fresh()
-        producers = [stack.enter_context(process.connect()) for _ in range(PRODUCERS)]
-        pool = stack.enter_context(ThreadPoolExecutor(PRODUCERS))
+        producers = [stack.enter_context(process.connect()) for _ in range(max(PRODUCERS))]
+        pool = stack.enter_context(ThreadPoolExecutor(max(PRODUCERS)))
         for producer in producers:
             producer.add(name, ["warm"])
-        alone, together, syncs = [], [], []
-        each = run.size(_EACH)
+        syncs: list[list[float]] = []
+        calls: dict[int, list[list[float]]] = {count: [] for count in PRODUCERS}
+        together: list[float] = []
         for turn in range(run.repeats):
-            syncs.append(statistics.median(_sync(place / "file", run.size(_ALONE))))
-            alone.append(statistics.median(_adds(producers[0], name, f"alone {turn}", run.size(_ALONE))))
-            work = [partial(_adds, producer, name, f"{turn} {i}", each) for i, producer in enumerate(producers)]
-            together.append(PRODUCERS * each / timed(partial(_all, pool, work)))
-        sync = statistics.median(syncs)
-        found = {
-            "adding/alone": _ratio([1e3 * seconds for seconds in alone], "ms", f"{1e3 * sync:.2g} ms"),
-            "adding/producers": _ratio(together, "a second", f"{1 / sync:.0f} a second"),
-        }
+            syncs.append(_sync(place / "file", run.size(_ALONE)))
+            for count in PRODUCERS:
+                each = run.size(_ALONE if count == 1 else _EACH)
+                prefixes = [f"{turn} {count} {number}" for number in range(count)]
+                work = [
+                    partial(_adds, producer, name, prefix, each)
+                    for producer, prefix in zip(producers, prefixes, strict=False)
+                ]
+                calls[count].append([])
+                taken = timed(partial(_all, pool, work, calls[count][-1]))
+            together.append(count * each / taken)
+        sync = {share: statistics.median(percentile(turn, _SHARES[share]) for turn in syncs) for share in _SHARES}
+        found = {"adding/producers": _ratio(together, "a second", f"{1 / sync['p50']:.0f} a second")}
+        for count, turns in calls.items():
+            for share, part in _SHARES.items():
+                milliseconds = [1e3 * percentile(turn, part) for turn in turns]
+                found[f"adding/{count}-{share}"] = _ratio(milliseconds, "ms", f"{1e3 * sync[share]:.2g} ms")
         if shutil.which("strace") is None:
             raise MissingSome(found, "strace is not installed")
         with traced(process.pid, "fsync,fdatasync,msync,sync_file_range", place / "trace"):
@@ -57,9 +67,10 @@ def measure(run: Run) -> Measured:
     return found
 
 
-def _all(pool: ThreadPoolExecutor, work: list[partial[list[float]]]) -> None:
+def _all(pool: ThreadPoolExecutor, work: list[partial[list[float]]], seconds: list[float]) -> None:
+    """Do all of it at once; what each call took goes to ``seconds``."""
     for done in [pool.submit(part) for part in work]:
-        done.result()
+        seconds.extend(done.result())
 
 
 def _adds(service: Service, name: str, prefix: str, count: int) -> list[float]:
@@ -90,7 +101,16 @@ def _ratio(values: list[float], unit: str, theirs: str) -> Ratio:
 FAMILY = Family(
     "adding",
     (
-        Row("adding/alone", "one element a call, one producer", "the disk's own sync", at_most(20, " ms")),
+        *(
+            Row(
+                f"adding/{count}-{share}",
+                f"one element a call, {count} producer{'s' if count > 1 else ''}: {share} of a call",
+                f"the disk's own sync: {share}",
+                at_most(limit, " ms"),
+            )
+            for count, limits in zip(PRODUCERS, ((20, 50), (20, 50), (60, 120)), strict=True)
+            for share, limit in zip(_SHARES, limits, strict=True)
+        ),
         Row("adding/producers", "one element a call, 16 producers", "the disk's own sync", at_least(300, "/s")),
         Row("adding/syncs", "sync calls of the service for one add", "none", at_most(4)),
     ),

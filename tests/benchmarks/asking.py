@@ -10,15 +10,17 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import veilset
 from benchmarks.corpus import addresses
-from benchmarks.rows import Family, Measured, MissingSome, Ratio, Row, Run, at_least
-from benchmarks.stopwatch import Work, take_turns
+from benchmarks.rows import Family, Measured, MissingSome, Ratio, Row, Run, at_least, at_most
+from benchmarks.stopwatch import Work, seconds_text, take_turns
 from harness.javascript import reader_in
 from harness.releases import PUBLIC_KEY, linear_parameters, release_bytes, release_view
 from harness.shapes import FilterParameters
 from veilset.core import compiled
 
 _ELEMENTS = 1_000_000
+_SINGLE = 100_000
 _PEER_ERROR = 0.01
 
 
@@ -29,8 +31,15 @@ def measure(run: Run) -> Measured:
     everything = addresses(3 * count // 2)
     members, asked = everything[:count], everything[count // 2 :]
     compiled.load()
-    view = release_view(members, FilterParameters(39 * count, 1), 3.0)
-    work: dict[str, Work] = {"ours": lambda: view.contains_many(asked)}
+    shape = FilterParameters(39 * count, 1)
+    view = release_view(members, shape, 3.0)
+    linear = veilset.open(release_bytes(members, shape, 3.0, encoding=linear_parameters(count, 3.0)))
+    single = asked[:: len(asked) // run.size(_SINGLE)]
+    work: dict[str, Work] = {
+        "ours": lambda: view.contains_many(asked),
+        "one": lambda: [element in view for element in single],
+        "one-linear": lambda: [element in linear for element in single],
+    }
     absent = []
     for peer, make in _PEERS.items():
         try:
@@ -40,6 +49,11 @@ def measure(run: Run) -> Measured:
     timings = take_turns(work, run.repeats)
     note = f"{count / timings.median('ours') / 1e6:.1f} M strings/s"
     found = {f"ask/{peer}": timings.times_faster("ours", peer, note=note) for peer in _PEERS if peer in work}
+    theirs = seconds_text(timings.median("rbloom") / len(asked)) if "rbloom" in work else ""
+    for name in ("one", "one-linear"):
+        each = [1e6 * seconds / len(single) for seconds in timings.seconds[name]]
+        text = seconds_text(timings.median(name) / len(single))
+        found[f"ask/{name}"] = Ratio(statistics.median(each), min(each), max(each), len(each), text, theirs)
     try:
         found |= _in_node(run, members, asked)
     except FileNotFoundError as missing:
@@ -123,6 +137,8 @@ FAMILY = Family(
         Row("ask/rbloom", "contains_many over 10^6 strings", "rbloom, `in` in a loop", at_least(1)),
         Row("ask/fastbloom", "contains_many over 10^6 strings", "fastbloom-rs contains_str_batch", at_least(0.5)),
         Row("ask/pybloomfilter", "contains_many over 10^6 strings", "pybloomfiltermmap3, `in` in a loop", at_least(1)),
+        Row("ask/one", "`x in view`, one str", "rbloom, `in`", at_most(2, " µs")),
+        Row("ask/one-linear", "`x in view` of a linear release, one str", "rbloom, `in`", at_most(6, " µs")),
         Row("ask/node-bloom", "hasMany in Node, bloom, processor time", "", at_least(1, " M/s")),
         Row("ask/node-linear", "hasMany in Node, linear, processor time", "", at_least(1, " M/s")),
     ),

@@ -39,7 +39,7 @@ def measure(run: Run) -> Measured:
     with own_service() as process:
         warm, large = Sets(process, len(column)), Sets(process, len(column), bits, 1)
         _warm(process, warm, column)
-        idle = _resident(process.pid)
+        idle = resident(process.pid)
         large.fresh()
         found: Measured = {}
         for streams in _STREAMS:
@@ -86,7 +86,7 @@ def _compared(peaks: list[float], idle: float, bits: int, rest: int) -> Ratio:
     )
 
 
-def _resident(pid: int, field: str = "VmRSS") -> float:
+def resident(pid: int, field: str = "VmRSS") -> float:
     """MiB, as the kernel counts them; pages of mapped files are in it."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(field + ":"):
@@ -105,13 +105,13 @@ def _peak_of_uploads(process: ServiceProcess, sets: Sets, column: Any, streams: 
         thread.start()
     for thread in threads:
         thread.join()
-    return _resident(process.pid, "VmHWM")
+    return resident(process.pid, "VmHWM")
 
 
 def _peak_of_publish(process: ServiceProcess, sets: Sets) -> float:
     _forget_peak(process.pid)
     sets.service.publish(sets.name)
-    return _resident(process.pid, "VmHWM")
+    return resident(process.pid, "VmHWM")
 
 
 _READ = """

@@ -22,8 +22,9 @@ from benchmarks.rows import Family, Measured, Missing, MissingSome, Run
 from benchmarks.table import Line, as_json, show
 
 FAMILIES = (
-    "ingesting.FAMILY", "adding.FAMILY", "filtering.FAMILY", "perturbing.FAMILY", "asking.FAMILY", "solving.FAMILY",
-    "overlapping.FAMILY", "delivering.FAMILY", "startup.FAMILY", "remembering.FAMILY", "growing.GROWTH", "growing.PRODUCERS",
+    "ingesting.FAMILY", "adding.FAMILY", "filtering.FAMILY", "perturbing.FAMILY", "asking.FAMILY", "instead.FAMILY",
+    "solving.FAMILY", "overlapping.FAMILY", "delivering.FAMILY", "reading.FAMILY", "startup.FAMILY", "remembering.FAMILY",
+    "many_sets.FAMILY", "growing.GROWTH", "growing.PRODUCERS",
 )  # fmt: skip
 QUICK = Run(repeats=1, divisor=200)
 _OURS = ("veilset", "numpy", "numba", "grpcio", "protobuf", "mmh3", "pyarrow")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.rows import Ratio, ratio_of
 
@@ -63,6 +64,11 @@ def timed(work: Work) -> float:
         return time.perf_counter() - started
     finally:
         gc.enable()
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The least value that at least ``share`` of them do not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def seconds_text(seconds: float) -> str:

@@ -32,6 +32,8 @@ log = structlog.get_logger(__name__)
 
 SHORTEST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
+LEAST_REST = 4.0
+"""So many times as long as a pass took, at least, until the next: of thousands of sets it takes seconds of the processor."""
 LOOK_SECONDS = 1.0
 """How often to look whether a store that is our own process has ended."""
 
@@ -323,14 +325,16 @@ class DeliveryWorker:
             try:
                 if self._revive is not None and not self._delivery.stopping and self._revive():
                     next_reconcile = 0.0
-                due = time.monotonic() >= next_reconcile
+                begun = time.monotonic()
+                due = begun >= next_reconcile
                 with ExitStack() as always:  # each is tried, whatever keeps the one before; the last error is logged
                     if due:
                         always.callback(self._housekeeping)
                         always.callback(self._delivery.reconcile)  # comes before the one above
                     self._delivery.deliver_pending()
                 if due:
-                    next_reconcile = time.monotonic() + self._reconcile_seconds
+                    ended = time.monotonic()
+                    next_reconcile = ended + max(self._reconcile_seconds, LEAST_REST * (ended - begun))
                 pause = SHORTEST_PAUSE
                 idle = min(max(0.0, next_reconcile - time.monotonic()), self._longest_idle)
             except VeilsetError as error:
