@@ -23,8 +23,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import veilset
-from veilset.core.encodings.bloom.planner import Plan, PlanRequest, plan
+from veilset.core.encodings.bloom.planner import plan
 from veilset.core.encodings.interface import CHUNK_BYTES
+from veilset.core.encodings.planning import Plan, PlanRequest
 from veilset.core.params import MAX_BITS, Adjacency, PrivacyParameters
 
 DOCUMENT = Path(__file__).with_name("scale.md")
@@ -115,10 +116,10 @@ def measure(bits: int = 400_000_000, elements: int = 2_000_000) -> dict[str, flo
 def measure_once(service: veilset.Service, redis: str, name: str, addresses: list[str], bits: int) -> dict[str, float]:
     """The rates of one set, from the first element to a reader."""
     size = len(addresses)
-    shape = service.create_set(
+    made = service.create_set(
         name, size=size, epsilon=3, adjacency="add-remove", bits=bits, hashes=1, allow_poor_utility=True
-    ).filter
-    length = shape.vector_bytes
+    )
+    length = made.encoding.vector_bytes
     found = {
         "add": size / seconds(lambda: service.add(name, addresses)),
         "noise": bits / seconds(lambda: service.publish(name, wait=False)),
@@ -147,7 +148,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 GROWTH = {
     "n": ("elements of one replacement", [10**4, 10**5, 10**6, 10**7]),
     "m": ("bits of a publish", [10**6, 10**7, 10**8, 10**9]),
-    "sets": ("sets in the service, publish of one", [10, 100, 1000, 9000]),
+    "sets": ("sets in the service, publish of one", [10, 100, 1000, 5000]),
     "releases": ("releases of a set, publish of its next", [1, 10, 100, 1000]),
 }
 
