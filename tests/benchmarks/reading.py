@@ -115,7 +115,7 @@ FAMILY = Family(
             f"readers/{count}-{name}",
             f"{count} readers open a release of 10^7 bits at once, verified: {name}",
             f"{count} redis-py clients that GET as many bytes",
-            at_most(3, " times as long"),
+            at_most(4, " times as long"),
         )
         for count in READERS
         for name in ("p50", "p99")

@@ -23,6 +23,9 @@ WITHIN_TOTAL = "veilset_within_total"
 """SQL function (spent δ text, total δ text) → 0 or 1, which the connection provides: SQLite has no exact decimals. A
 program without it cannot insert a charge at all."""
 
+OWNER = "CASE WHEN json_valid(description) THEN COALESCE(json_extract(description, '$.owner'), '') ELSE '' END"
+"""SQL for who made a set, in a row of ``sets``; damaged text is for whoever reads the row to notice, not for an index."""
+
 STATEMENTS = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     """CREATE TABLE ledger (
@@ -39,6 +42,7 @@ STATEMENTS = (
     ) STRICT""",
     "CREATE UNIQUE INDEX live_set_names ON sets (name) WHERE deleted = 0",
     "CREATE INDEX set_names ON sets (name)",
+    f"CREATE INDEX live_sets_by_owner ON sets ({OWNER}) WHERE deleted = 0",
     """CREATE TRIGGER sets_stay BEFORE DELETE ON sets
         BEGIN SELECT RAISE(ABORT, 'sets are marked as deleted, so that no set_id comes again'); END""",
     """CREATE TABLE contents (

@@ -24,7 +24,7 @@ from veilset.errors import AlreadyExists, FailedPrecondition, LimitExceeded, Not
 from veilset_server.records import SetDescription, StoredSet
 from veilset_server.settings import exceeded
 from veilset_server.state.ledger.file import LEDGER_NAME, damage
-from veilset_server.state.ledger.schema import Row, Value, seal
+from veilset_server.state.ledger.schema import OWNER, Row, Value, seal
 
 SELECT_SETS = "SELECT set_id, name, account, description, deleted, seal FROM sets"
 
@@ -65,7 +65,7 @@ def check_name_is_free(transaction: sqlite3.Connection, name: str, account: str)
 
 
 def _owned_sets(transaction: sqlite3.Connection, owner: str) -> int:
-    query = "SELECT COUNT(*) FROM sets WHERE deleted = 0 AND COALESCE(json_extract(description, '$.owner'), '') = ?"
+    query = f"SELECT COUNT(*) FROM sets WHERE deleted = 0 AND {OWNER} = ?"
     return int(transaction.execute(query, (owner,)).fetchone()[0])
 
 
