@@ -19,7 +19,7 @@ class _Lock:
 
 
 class KeyedLocks:
-    """``with locks[key]:`` is the block in which no other thread has ``key``; re-entrant. A key that no one holds or waits for
+    """``with locks[key]:`` is the block in which no other thread has ``key``; re-entrant. A key that no thread holds or waits for
     is forgotten, as keys may be names that callers give."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ class SetDescription:
     """A set as its owner made it: parameters only. Times are microseconds since the Unix epoch.
 
     encoding, privacy: of each release, unless its publish says otherwise.
-    owner: name of the principal that created it, for its quota; empty where no one was asked.
+    owner: name of the principal that created it, for its quota; empty where authentication was off.
     count_epsilon: how much of each release's ε buys a noisy count for its capacity; 0 where the declared size is the capacity's.
     increments: how many may follow a base release, unless its publish says otherwise. increment_capacity: the number of elements
     that one is made for. removals_epsilon: what a generation pays, beside its base, for vectors of removed elements.

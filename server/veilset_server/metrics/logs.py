@@ -1,6 +1,6 @@
 """Structured logs on standard error, one JSON object a line. No caller may pass an element, a digest or a size.
 
-What libraries log, what a thread or a destructor raises and no one catches, and what warnings say, comes out as lines of
+What libraries log, what a thread or a destructor raises uncaught, and what warnings say, comes out as lines of
 the same kind, by type and place only: such texts can hold elements, passwords of URLs, and anything else."""
 
 from __future__ import annotations

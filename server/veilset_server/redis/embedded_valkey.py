@@ -1,4 +1,4 @@
-"""A Valkey of the service's own, for those who bring no Redis: a child process with its files in the state folder.
+"""The service's own Valkey, used where no Redis URL is given: a child process with its files in the state folder.
 
 It keeps nothing on disk: the service restores every release from its own artefacts at start. Its port is remembered, so
 that readers' URLs survive a restart. A Valkey that outlived a killed service is found by its working folder and ended; one

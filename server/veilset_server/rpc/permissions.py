@@ -36,7 +36,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """A unary method that needs no credentials, and is over in no time. Its message is not read, and it is answered as for an
+    """A unary method that needs no credentials, and ends at once. Its message is not read, and it is answered as for an
     empty one. reason: why its answer reveals nothing."""
 
     reason: str

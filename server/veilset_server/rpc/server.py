@@ -210,7 +210,7 @@ def reachable(host: str) -> str:
 
 
 def end_process(why: str) -> None:
-    """Write one line to the log and end the process with status EX_SOFTWARE (70), without more ado: what was acknowledged is on
+    """Write one line to the log and end the process with status EX_SOFTWARE (70) at once: what was acknowledged is on
     disk, and the next start carries on, as after a kill."""
     log.critical("the port does not answer; the process ends, restart it", why=why)
     sys.stderr.flush()

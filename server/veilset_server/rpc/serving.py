@@ -61,7 +61,7 @@ class Unimplemented(VeilsetError):
 
 
 class InternalError(VeilsetError):
-    """A fault of ours."""
+    """A fault of the service."""
 
     status = "INTERNAL"
     reason = "INTERNAL"
@@ -196,7 +196,7 @@ class Serving(grpc.ServerInterceptor):
             self._answer(call, handler, argument)
 
     def _check_room(self) -> None:
-        """Streams are refused first, so that what is left of a resource serves calls that are over in no time, and the ledger."""
+        """Streams are refused first, so that what is left of a resource serves short calls and the ledger."""
         if self._pool.short:
             raise short_of("threads")
         check_descriptors(reserved_descriptors())

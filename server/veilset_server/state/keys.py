@@ -135,7 +135,7 @@ def read_keys(folder: Path) -> list[SigningKey]:
     try:
         first_line, _, rest = read_regular(path).partition(b"\n")
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"{path}: there is none; is that a state folder that was in use?", field="state") from None
+        raise NotFound(f"{path}: this file is missing; is this the state folder of a service?", field="state") from None
     if first_line != _first_line(rest):
         raise StateCorrupted(f"{path}: damaged (the checksum in its first line is of another content)", file=FILE_NAME)
     try:

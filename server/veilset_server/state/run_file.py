@@ -64,7 +64,7 @@ def write_run(path: Path, set_id: int, number: int, slices: Iterator[Slice]) -> 
 
 
 class FoldedRun:
-    """A `fold.Source` on such a file. Not to be shared between threads; `close` lets go of the file."""
+    """A `Source` on such a file. Not to be shared between threads; `close` closes the file."""
 
     def __init__(self, path: Path, checksum: bytes, sent: int) -> None:
         """checksum: as `write_run` returned it. Raises StateCorrupted naming the file."""
@@ -97,7 +97,7 @@ class FoldedRun:
         return np.frombuffer(end, dtype=_ENTRY, count=blocks)
 
     def slice(self, low: int, high: int) -> Slice:
-        """As `fold.Source.slice`."""
+        """As `Source.slice`."""
         added, high = self._part(0, low, high)
         removed, high = self._part(1, low, high)
         return Slice(between(added, low, high), removed, high)

@@ -252,7 +252,7 @@ class Runs:
                 self._in_use[name] -= 1
 
     def discard(self) -> int:
-        """Delete the files that no set holds any more and no one reads; returns how many."""
+        """Delete the files that no set holds any more and no thread reads; returns how many."""
         with self._guard:
             gone = [name for name in self._ledger.leftovers() if not self._in_use[name]]
             for name in gone:

@@ -141,7 +141,7 @@ class Spool:
 
     def _write(self, data: bytes) -> None:
         offset, rest = self._length, memoryview(data)
-        while rest:  # a write that stops early (full disk, quota) is tried on, so as to learn why
+        while rest:  # a write that stops early (full disk, quota) is repeated, which shows why
             written = os.pwrite(self._descriptor, rest, offset)
             offset, rest = offset + written, rest[written:]
 
@@ -177,7 +177,7 @@ class Spool:
 
 
 class UploadedRun:
-    """A `fold.Source` on the spools of a finished upload: digests of one operation, in the order in which they were sent."""
+    """A `run_file.Source` on the spools of a finished upload: digests of one operation, in the order in which they were sent."""
 
     def __init__(self, spools: list[tuple[Path, int, bytes]], *, adds: bool) -> None:
         """spools: path, number of digests and their XXH3-128 of each part, as the ledger holds them."""
@@ -186,7 +186,7 @@ class UploadedRun:
         self.sent = sum(count for _, count, _ in spools)
 
     def slice(self, low: int, high: int) -> Slice:
-        """As `fold.Source.slice`. Reads all of the spools, and so checks all of them."""
+        """As `Source.slice`. Reads all of the spools, and so checks all of them."""
         parts: list[Digests] = []
         held = 0
         for path, count, checksum in self._spools:
