@@ -43,6 +43,12 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def _in_notebook() -> bool:
+    """Whether this is a Jupyter kernel, whose standard error is no terminal."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
 @contextmanager
 def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """A bar that shows how many are done, in a notebook or on standard error where that is a terminal; else nothing.
@@ -52,8 +58,7 @@ def progress(description: str, total: int | None = None) -> Iterator[Callable[[i
         with veilset.progress("adding") as show:
             service.add("customers", elements, on_progress=show)
     """
-    notebook = "ipykernel" in sys.modules  # a kernel's process; its standard error is no terminal
-    if not notebook and not is_terminal(sys.stderr):
+    if not _in_notebook() and not is_terminal(sys.stderr):
         yield lambda _: None
         return
     from rich.console import Console

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -21,6 +22,7 @@ from veilset.core.elements.hashing import key_check
 from veilset.core.encodings.planning import PlanRequest
 from veilset.core.estimates.intervals import Estimate
 from veilset.core.params import Adjacency, HashScheme
+from veilset.core.release.header import NoisyCount
 
 MEMBERS = [f"user{number}@example.com" for number in range(2000)]
 KEY = bytes(range(32))
@@ -101,6 +103,15 @@ def test_what_a_table_says_is_the_results_own() -> None:
     assert f"{overlap.low:,.0f} to {overlap.high:,.0f} at 95% confidence" in repr(overlap)
     assert repr(RESULTS[10]) == "<Budget: <b>: ε = 6 of 9 spent>"
     assert "right at most 98.21% of the time" in VIEW.statement._repr_html_()  # e^4 / (1 + e^4), rounded up
+
+
+def test_a_release_shows_all_that_was_charged_for_it() -> None:
+    """A bought count is on top of the vector's ε."""
+    count = NoisyCount(2000, "discrete-laplace", 20.0, 1, 0.5, 0.0)
+    counted = replace(HEADER, count=count, total_nano_epsilon=5 * 10**9, limit_nano_epsilon=9 * 10**9)
+    for shown in (counted, Release("members", 1, "published", "request-1", counted, (PUBLIC_KEY,))):
+        assert "ε = 4.5, δ = 0" in repr(shown)
+        assert "ε = 4.5, δ = 0" in shown._repr_html_()
 
 
 def test_showing_loads_nothing_until_then() -> None:

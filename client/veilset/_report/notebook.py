@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from veilset.core.estimates.intervals import Estimate, confidence_text
 from veilset.core.params import PrivacyParameters
 from veilset.core.privacy.budget import NANO, amount_text
-from veilset.core.privacy.statement import accuracy_text
+from veilset.core.privacy.statement import accuracy_text, make_statement
 from veilset.errors import StaleRelease
 
 if TYPE_CHECKING:
@@ -87,14 +87,17 @@ def interval_text(found: Estimate | SizeEstimate, number: Callable[[float], str]
     return f"{number(found.low)} to {number(found.high)} at {sure} confidence"
 
 
-def promise_text(privacy: PrivacyParameters) -> str:
+def promise_text(promise: PrivacyParameters | Statement) -> str:
     """ε and δ."""
-    return f"ε = {amount_text(privacy.epsilon)}, δ = {amount_text(privacy.delta)}"
+    return f"ε = {amount_text(promise.epsilon)}, δ = {amount_text(promise.delta)}"
 
 
 def guess_text(epsilon: float, delta: float) -> str:
     """What (ε, δ) means to a person in the data."""
-    return f"Anyone who guesses whether one user is in is right at most {accuracy_text(epsilon, delta)} of the time"
+    return (
+        "Anyone who guesses whether one user is in, holding both equally likely beforehand, is right at most "
+        f"{accuracy_text(epsilon, delta)} of the time"
+    )
 
 
 def _rates(true_positive_rate: float, false_positive_rate: float) -> dict[str, str]:
@@ -104,9 +107,10 @@ def _rates(true_positive_rate: float, false_positive_rate: float) -> dict[str, s
     }
 
 
-def _privacy(privacy: PrivacyParameters) -> dict[str, str]:
+def _privacy(privacy: PrivacyParameters, statement: Statement | None = None) -> dict[str, str]:
+    """statement: of a release, whose ε and δ have everything in them that was charged for it."""
     return {
-        "promise": promise_text(privacy),
+        "promise": promise_text(statement or privacy),
         "relation": str(privacy.adjacency),
         "elements per user": f"{privacy.elements_per_user:,}",
     }
@@ -120,7 +124,8 @@ def _view(view: View | RemoteView) -> Shown:
         meaning += " A vector is saturated: it holds more elements than it was made for, and shows nothing."
     rates = _rates(decoder.true_positive_rate, decoder.false_positive_rate)
     return Shown(
-        f"release {header.set_name}/{header.sequence}{part}, {header.encoding.encoding}, {promise_text(header.privacy)}; "
+        f"release {header.set_name}/{header.sequence}{part}, {header.encoding.encoding}, "
+        f"{promise_text(make_statement(header))}; "
         f"TPR {share_text(decoder.true_positive_rate)}, FPR {share_text(decoder.false_positive_rate)}",
         rates | _header_rows(header),
         meaning,
@@ -128,7 +133,7 @@ def _view(view: View | RemoteView) -> Shown:
 
 
 def _header_rows(header: ReleaseHeader) -> dict[str, str]:
-    return _privacy(header.privacy) | {
+    return _privacy(header.privacy, make_statement(header)) | {
         "encoding": f"{header.encoding.encoding}, {header.encoding}",
         "made for": f"{header.capacity:,} elements",
         "length": f"{header.vector_bytes:,} bytes",
@@ -138,11 +143,17 @@ def _header_rows(header: ReleaseHeader) -> dict[str, str]:
 
 
 def _header(header: ReleaseHeader) -> Shown:
+    statement = make_statement(header)
     return Shown(
-        f"release {header.set_name}/{header.sequence}, {header.encoding.encoding}, {promise_text(header.privacy)}",
+        f"release {header.set_name}/{header.sequence}, {header.encoding.encoding}, {promise_text(statement)}",
         _header_rows(header),
-        f"{guess_text(header.privacy.epsilon, header.privacy.delta)} from this release's vector.",
+        f"{guess_text(statement.epsilon, statement.delta)} from {_covered(statement)}.",
     )
+
+
+def _covered(statement: Statement) -> str:
+    """What a statement's ε and δ are of."""
+    return "this generation" if statement.increments else "this release"
 
 
 def _follower(follower: Follower) -> Shown:
@@ -189,8 +200,7 @@ def _plan(plan: Plan) -> Shown:
 
 
 def _statement(statement: Statement) -> Shown:
-    promise = f"ε = {amount_text(statement.epsilon)}, δ = {amount_text(statement.delta)}"
-    release = "this generation" if statement.increments else "this release"
+    promise, release = promise_text(statement), _covered(statement)
     rows = {
         "unit": statement.unit,
         "relation": statement.relation,
@@ -271,7 +281,7 @@ def _check(check: Check) -> Shown:
 def _release(release: Release) -> Shown:
     header, wait = release.header, f": {release.delayed_by}" if release.delayed_by else ""
     return Shown(
-        f"{release.set_name}/{release.sequence}, {release.state}, {promise_text(header.privacy)}",
+        f"{release.set_name}/{release.sequence}, {release.state}, {promise_text(make_statement(header))}",
         {"state": release.state + wait, **_header_rows(header)},
         f"After it ε = {amount_text(header.total_nano_epsilon / NANO)} was spent on the account, of at most "
         f"{amount_text(header.limit_nano_epsilon / NANO)}.",
@@ -307,9 +317,11 @@ def _set(info: SetInfo) -> Shown:
             "normalization": info.normalization.versioned,
             "hash": str(info.hashing.scheme),
             "increments after a base release": f"{info.increments}",
+            "ε for vectors of removed elements": amount_text(info.removals_epsilon),
             **expiry,
         },
-        f"{guess_text(info.privacy.epsilon, info.privacy.delta)} from one base release and its increments.",
+        f"{guess_text(info.privacy.epsilon + info.removals_epsilon, info.privacy.delta)} from one base release and its "
+        "increments.",
     )
 
 

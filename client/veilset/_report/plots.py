@@ -105,7 +105,7 @@ def _draw_plan(axes: Axes, plan: Plan) -> None:
         ylim=(-2.0, 102.0),
         title=f"Of 1,000 members {of_1000(plan.true_positive_rate)} are answered yes, of 1,000 others "
         f"{of_1000(plan.false_positive_rate)};\na guess at one user's presence is right at most "
-        f"{accuracy_text(privacy.epsilon, privacy.delta)} of the time",
+        f"{accuracy_text(privacy.epsilon, privacy.delta)} of the time (a coin: 50%)",
     )
     _finish(axes)
     axes.legend(loc="lower right", fontsize="small")
