@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -11,7 +12,7 @@ from structlog.testing import capture_logs
 
 from harness.programs import wait_until
 from veilset.errors import StorageFull, StoreMisconfigured, Unavailable
-from veilset_server.usecases.delivery import LONGEST_PAUSE, DeliveryWorker
+from veilset_server.usecases.delivery import LEAST_REST, LONGEST_PAUSE, DeliveryWorker
 
 
 class Troubled:
@@ -120,3 +121,20 @@ def test_what_nobody_foresaw_is_told_with_its_places() -> None:
     assert logs[0]["event"] == "delivery failed"
     assert any("test_delivery_worker.py" in place for place in logs[0]["places"])
     assert "user@example.org" not in str(logs)
+
+
+def test_a_long_comparison_is_followed_by_a_longer_rest() -> None:
+    """Whatever the period and however often it is woken: the processor is for publishes most of the time."""
+    delivery: Any = Troubled()
+    delivery.reconcile = lambda: (time.sleep(0.1), delivery._do("reconcile"))
+    worker = DeliveryWorker(delivery, 0.01, delivery.keep_house)
+    begun = time.monotonic()
+    worker.start()
+    try:
+        while time.monotonic() < begun + 1.2:
+            worker.wake()
+            time.sleep(0.01)
+        passes, elapsed = delivery.calls["reconcile"], time.monotonic() - begun
+    finally:
+        worker.stop()
+    assert 1 <= passes <= 1 + elapsed / (0.1 * (1 + LEAST_REST))
