@@ -126,7 +126,12 @@ def test_what_nobody_foresaw_is_told_with_its_places() -> None:
 def test_a_long_comparison_is_followed_by_a_longer_rest() -> None:
     """Whatever the period and however often it is woken: the processor is for publishes most of the time."""
     delivery: Any = Troubled()
-    delivery.reconcile = lambda: (time.sleep(0.1), delivery._do("reconcile"))
+
+    def reconcile() -> None:
+        time.sleep(0.1)
+        delivery._do("reconcile")
+
+    delivery.reconcile = reconcile
     worker = DeliveryWorker(delivery, 0.01, delivery.keep_house)
     begun = time.monotonic()
     worker.start()
