@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from veilset.errors import FailedPrecondition, InvalidInput, NotFound, StorageFull, Unavailable, VeilsetError
 from veilset_server.ports import Anchor, ReleaseStore
-from veilset_server.records import ReleaseState, StoredRelease
+from veilset_server.records import StoredRelease
 from veilset_server.rpc.call import UPLOAD, Call
 from veilset_server.rpc.serving import CallObserver
 from veilset_server.usecases.delivery import Delivery
@@ -194,14 +194,8 @@ class MeasuredDelivery(Delivery):
 
     def __init__(self, instruments: Instruments, *arguments: Any) -> None:
         """``arguments`` are passed on to `Delivery`."""
-        super().__init__(*arguments)
+        super().__init__(*arguments, on_lost=instruments.lost_releases.inc)
         self._instruments = instruments
-
-    def _mark(self, release: StoredRelease, state: ReleaseState) -> None:
-        """`Delivery._mark`, by which alone a release that waited for Redis is given up."""
-        super()._mark(release, state)
-        if state is ReleaseState.LOST:
-            self._instruments.lost_releases.inc()
 
     def reconcile(self, set_name: str | None = None, *, whole: bool = False) -> Reconciled:
         """Compare as `Delivery.reconcile` does, and record the result."""

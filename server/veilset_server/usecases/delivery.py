@@ -41,7 +41,8 @@ LOOK_SECONDS = 1.0
 class Delivery:
     """Brings charged releases to the release store, in order, and keeps them there.
 
-    keep: how many of a set's newest releases stay; older ones go after grace_seconds.
+    keep: how many of a set's newest releases stay; older ones go after grace_seconds. on_lost: called when a
+    charged release is given up, since its artefact is damaged.
     """
 
     def __init__(
@@ -51,8 +52,11 @@ class Delivery:
         store: ReleaseStore,
         keep: int = 2,
         grace_seconds: int = 600,
+        *,
+        on_lost: Callable[[], object] = lambda: None,
     ) -> None:
         self._ledger = ledger
+        self._on_lost = on_lost
         self._artefacts = artefacts
         self._store = store
         self._keep = keep
@@ -119,6 +123,7 @@ class Delivery:
                 with suppress(StoreMisconfigured):  # what was written of it may stay
                     self._store.expire(name, sequence, chunk_count(release), self._grace_seconds)
                 self._mark(release, ReleaseState.LOST)
+                self._on_lost()
                 held = "waits for the next base release" if open_manifest(release.manifest).earlier else "charged"
                 log.error("release lost", set=name, sequence=sequence, held=held, file=error.details.get("file", ""))  # noqa: TRY400
                 return False
