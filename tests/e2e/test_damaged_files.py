@@ -11,7 +11,6 @@ from harness.metrics import scrape, value
 from harness.programs import Finished, wait_until
 from harness.redis_server import RedisServer
 from harness.service_process import ServiceProcess
-from veilset._reader.redis_keys import PROBE
 from veilset.errors import StateCorrupted
 
 
@@ -68,7 +67,7 @@ def test_a_pending_release_that_is_lost(
 ) -> None:
     """Counted from 0 on, so that an alert sees the first; a publish that repeats it says so and fails."""
     assert ("veilset_releases_lost_total", ()) in scrape(measured.metrics)
-    redis.command("ACL", "SETUSER", "default", "resetkeys", "%R~*", f"~{PROBE}")
+    redis.command("ACL", "SETUSER", "default", "resetkeys", "%R~*", "~veilset:s:0:*", "~veilset:s:latest")
     settings = {"VEILSET_SERVER": measured.address}
     publish = ("publish", "s", "--request-id", "r1", "--no-wait")
     pending = veilset_here(*publish, settings=settings)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import select
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,8 +45,8 @@ class ServiceProcess:
         self.metrics = ""
         self._port = port
         self.options = options
-        self._program = program
-        self._process: WarmProgram | None = None
+        self._program = tuple(program)
+        self._process: subprocess.Popen[str] | WarmProgram | None = None
         self._children: list[psutil.Process] = []
 
     def start(self) -> ServiceProcess:
@@ -62,9 +64,17 @@ class ServiceProcess:
         own = ["serve", "--state", str(self.state), "--port", str(self._port), "--json"]
         arguments = [*own, *map(str, self.options)]
         with self.log_path.open("ab") as log, Path(os.devnull).open() as nothing:
-            self._process = WarmProgram(arguments, environment(), nothing.fileno(), log.fileno(), program=self._program)
+            if self._program[:1] in ((), ("-c",)) or not self._program[0].startswith("-"):
+                self._process = WarmProgram(
+                    arguments, environment(), nothing.fileno(), log.fileno(), program=self._program
+                )
+            else:  # options of Python itself
+                command = [sys.executable, *self._program, *arguments]
+                self._process = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()
+                )
 
-    def _first_line(self, process: WarmProgram) -> str:
+    def _first_line(self, process: subprocess.Popen[str] | WarmProgram) -> str:
         assert process.stdout is not None
         readable, _, _ = select.select([process.stdout], [], [], SECONDS)
         line = process.stdout.readline() if readable else ""

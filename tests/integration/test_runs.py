@@ -149,7 +149,7 @@ def run_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) 
     """With folding due after every other upload, and ranges of a few digests."""
     FOLDERS[:] = [str(tmp_path)]
     monkeypatch.setattr(runs_module, "MANY_RUNS", 2)
-    for module in ("fold", "run_file", "runs", "spool"):
+    for module in ("run_file", "runs", "spool"):
         monkeypatch.setattr(f"veilset_server.state.{module}.LIMIT", 8)
     Content.TestCase.settings = settings(max_examples=examples, stateful_step_count=10, deadline=None)
     case = Content.TestCase()

@@ -27,7 +27,7 @@ BANNED_NAMES = {
 }  # fmt: skip
 BANNED_PARAMETERS = {"rng", "prng", "random_state", "random_seed", "noise_seed", "generator"}
 # Modules that make or use noise; a seed of the hash, which is public, passes through others.
-WITHOUT_ANY_SEED = {"response.py", "counts.py", "entropy.py", "publishing.py", "counting.py"}
+WITHOUT_ANY_SEED = {"response.py", "counts.py", "entropy.py", "publishing.py"}
 FLOATING = {"float", "complex", "math", "decimal", "fractions", "divide", "true_divide", "inexact", "double", "half"}
 
 
