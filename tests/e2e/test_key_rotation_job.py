@@ -119,9 +119,9 @@ def test_the_commands_show_public_things_only(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("keys", "list"), "there is none"),
-        (("keys", "rotate"), "there is none"),
-        (("keys", "retire", "0123456789abcdef"), "there is none"),
+        (("keys", "list"), "this file is missing"),
+        (("keys", "rotate"), "this file is missing"),
+        (("keys", "retire", "0123456789abcdef"), "this file is missing"),
         (("keys", "rotate", "--overlap", "30"), "30d"),
         (("keys", "rotate", "--overlap", "-1d"), "30d"),
         (("keys", "rotate", "--overlap", "99999d"), "overlap"),

@@ -66,7 +66,7 @@ def test_wait_asks_for_the_connection_that_wrote(
         while (entry := monitor.next_command())["command"].split()[:2] != ["SET", "end"]:
             seen.append((str(entry["client_port"]), entry["command"].split()[0]))
     waits = [index for index, (_, command) in enumerate(seen) if command == "WAIT"]
-    assert len(waits) == 2
+    assert len(waits) >= 2  # one is repeated where the replica was slow
     for index in waits:
         own = [command for port, command in seen[:index] if port == seen[index][0]]
         assert own[-1] in ("SET", "PUBLISH")
