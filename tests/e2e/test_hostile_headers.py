@@ -61,16 +61,17 @@ def test_a_strange_path_ends_no_service(service: ServiceProcess, value: bytes) -
     assert serves(service)
 
 
-def test_no_header_block_ends_the_service(service: ServiceProcess) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.security)])
+def test_no_header_block_ends_the_service(service: ServiceProcess, step: int) -> None:
     """Each header and pseudo-header: not UTF-8, NUL, empty, 64 KiB, upper case, twice, missing. None is left without an end."""
     ends: Counter[str] = Counter()
-    for number, (what, block) in enumerate(CASES):
+    for number, (what, block) in enumerate(CASES[::step]):
         with RawConnection(service.address) as connection:
             end = connection.call(block, pieces=1 + 2 * (number % 2))
         assert end != "silence", what
         ends[end] += 1
     assert serves(service)
-    assert ends["answered"] > 20
+    assert ends["answered"] > 20 / step
     assert ends["reset"] > 0
 
 

@@ -24,7 +24,11 @@ def made_for(releases: PairedReleases, quantity: str) -> list[BoundedTest]:
 @pytest.mark.parametrize(
     ("bits", "hashes", "sizes", "common", "flips", "quantities"),
     [
-        pytest.param(4096, 1, (500, 700), 0, (0.27, 0.1), (INTERSECTION, UNION), id="nothing in common"),
+        pytest.param(
+            *(4096, 1, (500, 700), 0, (0.27, 0.1), (INTERSECTION, UNION)),
+            id="nothing in common",
+            marks=pytest.mark.audit,
+        ),
         pytest.param(
             *(2048, 2, (250, 350), 3, (0.1, 0.05), (INTERSECTION,)),
             id="next to nothing, two hashes",
