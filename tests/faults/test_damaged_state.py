@@ -30,12 +30,12 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "gone": lambda path: path.unlink(),
 }
 # File → damages that need not be noticed. SQLite and a spool know how long they are; a spool's head is no content.
-# Without an anchor Redis knows the rest.
+# Without an anchor Redis knows the rest; one that is cut is one whose last write a crash cut short, and the ledger knows more.
 FILES = {
     "state/ledger.db": ("longer",),
     "state/format.json": ("longer",),
     "state/signing.pem": (),
-    "state.anchor": ("gone", "longer"),
+    "state.anchor": ("gone", "longer", "cut in half"),
 }
 FILES_OF_A_SET: dict[str, tuple[str, ...]] = {
     "state/spools/*.spool": ("longer", "first bit"),
