@@ -44,6 +44,7 @@ STEPS = {
     "spool.write_mark": ("veilset_server.state.spool", "Spool._write_mark"),
     "spool.sync": ("veilset_server.state.spool", "Spool.sync"),
     "artefact.write": ("veilset_server.state.artefacts", "write_all"),
+    "anchor.sync": ("veilset_server.state.anchor", "sync_file"),
     "anchor.write": ("veilset_server.state.anchor", "AnchorFile.raise_to"),
     "sync_file": ("veilset_server.state.durability", "sync_file"),
     "store.probe": ("veilset_server.redis.store", "RedisStore.probe"),

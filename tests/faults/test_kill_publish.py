@@ -27,7 +27,7 @@ STEPS = (
     ("artefact.write", 3),
     ("sync_file", 1),
     ("sync_file", 2),
-    ("sync_file", 3),
+    ("anchor.sync", 1),
     ("ledger.charge_release", 1),
     ("anchor.write", 1),
     ("anchor.write", 2),
